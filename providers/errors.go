@@ -1,0 +1,45 @@
+package providers
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Kind classifies a provider's error; each kind has its own retry rule in lbsync.
+type Kind string
+
+// The kinds.
+const (
+	Unavailable   Kind = "Unavailable"   // not reachable or not answering: retry with back-off, keep everything
+	Throttled     Kind = "Throttled"     // asked to slow down: retry later
+	Conflict      Kind = "Conflict"      // the load balancer's state is not what we thought: observe, plan again
+	Rejected      Kind = "Rejected"      // this one change was refused: retry when the object changes, or slowly
+	Misconfigured Kind = "Misconfigured" // credentials, paths, versions: a person must act; retry slowly
+)
+
+// Error is a classified error. What says what was attempted on which object.
+type Error struct {
+	Kind Kind
+	What string
+	Err  error
+}
+
+// Error returns "<what>: <err>".
+func (e *Error) Error() string {
+	if e.Err == nil {
+		return e.What
+	}
+	return fmt.Sprintf("%s: %v", e.What, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// KindOf returns the kind of err, or Unavailable for an error that nobody classified.
+func KindOf(err error) Kind {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Kind
+	}
+	return Unavailable
+}
