@@ -1,0 +1,43 @@
+# nplbridge: `make help` lists what there is.
+export GOTOOLCHAIN := local
+
+BIN     := bin
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+LDFLAGS := -s -w -X github.com/nplbridge/nplbridge/cmd/internal/buildinfo.version=$(VERSION)
+ARGS    ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help deps build test test-fast lint generate demo bench kubectl clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+deps: ## install what is missing (apt as root or sudo -n), or print the line that does
+	@.ci/deps
+
+build: ## build npl-agent and lbsync into bin/
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/npl-agent ./cmd/lbsync
+
+test: deps ## everything .ci runs: vet, unit tests with -race, the lab's stories as root and rootless, docs
+	@go run ./.ci/stages
+
+test-fast: ## the inner loop: vet and unit tests, no lab
+	@go run ./.ci/stages -fast
+
+lint: ## golangci-lint, and go mod tidy in every module
+	@go run ./.ci/stages -lint
+
+generate: ## write the files that are generated from code (docs/reference/settings.md)
+	go test ./cmd/... -run Docs -update
+
+demo: deps ## the main job on real parts; ONESHOT=1 tears down and exits by its checks
+	@go run ./e2e/cmd/demo
+
+bench: deps ## benchmarks, which print and never fail on a number
+	go test -run '^$$' -bench . -benchmem ./agent/... ./lbsync/... ./providers/... ./e2e/...
+
+kubectl: ## talk to the running lab: make kubectl ARGS='get pods -A'
+	@go run ./e2e/cmd/lab kubectl $(ARGS)
+
+clean: ## remove what was built here; the lab's cache outside the tree stays
+	rm -rf $(BIN)

@@ -1,0 +1,264 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"github.com/spf13/viper"
+	"sigs.k8s.io/yaml"
+)
+
+// Values are the settings of one program as read once; they do not change.
+type Values struct {
+	table  Table
+	file   string
+	values map[string]any    // by key; string, bool, time.Duration or []string
+	source map[string]string // by key; see Error.Source
+}
+
+// Load reads the settings: flags over environment over file over default. flags must have parsed what AddFlags
+// defined. Every error is an *Error.
+func (t Table) Load(flags *pflag.FlagSet) (*Values, error) {
+	file, err := flags.GetString(ConfigFlag)
+	if err != nil {
+		return nil, fmt.Errorf("settings of %s: %w", t.Program, err)
+	}
+	if file == "" {
+		file = os.Getenv(t.ConfigEnv())
+	}
+
+	v := viper.New()
+	inFile := map[string]any{}
+	if file != "" {
+		if inFile, err = t.readFile(file); err != nil {
+			return nil, err
+		}
+		if err := v.MergeConfigMap(inFile); err != nil {
+			return nil, &Error{Source: file, Reason: err.Error()}
+		}
+	}
+	out := &Values{table: t, file: file, values: map[string]any{}, source: map[string]string{}}
+	for _, s := range t.Settings {
+		env := t.Env(s)
+		flag := flags.Lookup(s.Flag())
+		v.SetDefault(s.Key, s.Default)
+		if err := errors.Join(v.BindEnv(s.Key, env), v.BindPFlag(s.Key, flag)); err != nil {
+			return nil, fmt.Errorf("settings of %s: %s: %w", t.Program, s.Key, err)
+		}
+		// An empty variable is no setting, as viper has it: a template that leaves one empty means the default.
+		source := "default"
+		switch {
+		case flag.Changed:
+			source = "--" + flag.Name
+		case os.Getenv(env) != "":
+			source = env
+		case v.InConfig(s.Key):
+			source = file
+		}
+		value, reason := convert(s, v.Get(s.Key))
+		if reason != "" {
+			return nil, out.wrong(s, fmt.Sprint(v.Get(s.Key)), source, reason)
+		}
+		out.values[s.Key], out.source[s.Key] = value, source
+	}
+	return out, nil
+}
+
+// readFile returns the settings file as nested maps, after refusing keys that the table does not have: a misspelt
+// setting would otherwise be silently its default.
+func (t Table) readFile(file string) (map[string]any, error) {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		fix := "name a readable YAML file in --" + ConfigFlag + " or " + t.ConfigEnv()
+		var path *fs.PathError
+		if errors.As(err, &path) {
+			err = path.Err
+		}
+		return nil, &Error{Source: file, Reason: "cannot read the settings file: " + err.Error(), Fix: fix}
+	}
+	out := map[string]any{}
+	if err := yaml.UnmarshalStrict(content, &out); err != nil {
+		return nil, &Error{Source: file, Reason: err.Error(), Fix: "write the settings as YAML, one `key: value` per line"}
+	}
+	for _, key := range leaves("", out, t.sections()) {
+		if _, known := t.find(key); known {
+			continue
+		}
+		var known []string
+		for _, s := range t.Settings {
+			known = append(known, s.Key)
+		}
+		fix := "remove it; all keys are in docs/reference/settings.md"
+		if near := nearest(key, known); near != "" {
+			fix = fmt.Sprintf("did you mean %s?", near)
+		}
+		return nil, &Error{Source: file, Reason: fmt.Sprintf("unknown setting %q", key), Fix: fix}
+	}
+	return out, nil
+}
+
+func (t Table) sections() map[string]bool {
+	out := map[string]bool{}
+	for _, s := range t.Settings {
+		if section, _, nested := strings.Cut(s.Key, "."); nested {
+			out[section] = true
+		}
+	}
+	return out
+}
+
+// leaves returns the sorted dotted keys in m; it descends into sections only.
+func leaves(prefix string, m map[string]any, sections map[string]bool) []string {
+	var out []string
+	for key, value := range m {
+		if section, isMap := value.(map[string]any); isMap && prefix == "" && sections[key] {
+			out = append(out, leaves(key+".", section, sections)...)
+		} else if value != nil || !sections[prefix+key] { // `haproxy:` with nothing below it is an empty section
+			out = append(out, prefix+key)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// convert returns raw as the Go type of s, or why it is not one.
+func convert(s Setting, raw any) (value any, reason string) {
+	switch s.Kind {
+	case Bool:
+		switch b := raw.(type) {
+		case nil:
+			return false, ""
+		case bool:
+			return b, ""
+		case string:
+			if parsed, err := strconv.ParseBool(b); err == nil {
+				return parsed, ""
+			}
+		}
+		return nil, "want true or false"
+	case Duration:
+		const want = "want a duration with a unit"
+		switch d := raw.(type) {
+		case nil:
+			return time.Duration(0), ""
+		case time.Duration:
+			return d, ""
+		case string:
+			if parsed, err := time.ParseDuration(d); err == nil {
+				return parsed, ""
+			}
+		case int, int64, float64:
+			if fmt.Sprint(d) == "0" {
+				return time.Duration(0), ""
+			}
+		}
+		return nil, want
+	case List:
+		return convertList(raw)
+	default:
+		switch text := raw.(type) {
+		case nil:
+			return "", ""
+		case string:
+			return text, ""
+		case []any, []string, map[string]any:
+			return nil, "want one text"
+		default: // a number or a boolean in YAML: take it as written
+			return fmt.Sprint(text), ""
+		}
+	}
+}
+
+func convertList(raw any) (value any, reason string) {
+	var out []string
+	switch list := raw.(type) {
+	case nil:
+	case []string:
+		out = append(out, list...)
+	case string: // from the environment, or one bare text in the file
+		for item := range strings.SplitSeq(list, ",") {
+			if item = strings.TrimSpace(item); item != "" {
+				out = append(out, item)
+			}
+		}
+	case []any:
+		for _, item := range list {
+			switch item.(type) {
+			case nil, []any, map[string]any:
+				return nil, "want a list of texts"
+			}
+			out = append(out, fmt.Sprint(item))
+		}
+	default:
+		return nil, "want a list of texts"
+	}
+	return out, ""
+}
+
+func (v *Values) wrong(s Setting, value, source, reason string) *Error {
+	if s.Secret {
+		value = redacted
+	}
+	e := &Error{Key: s.Key, Value: value, Source: source, Reason: reason}
+	if s.Example != "" {
+		e.Fix = "for example " + s.Example
+	}
+	return e
+}
+
+// String returns the value of a String setting. Like the other getters it panics on a key the table does not have.
+func (v *Values) String(key string) string { return get[string](v, key) }
+
+// Bool returns the value of a Bool setting.
+func (v *Values) Bool(key string) bool { return get[bool](v, key) }
+
+// Duration returns the value of a Duration setting.
+func (v *Values) Duration(key string) time.Duration { return get[time.Duration](v, key) }
+
+// List returns the value of a List setting.
+func (v *Values) List(key string) []string { return get[[]string](v, key) }
+
+func get[T any](v *Values, key string) T {
+	value, ok := v.values[key].(T)
+	if !ok {
+		panic(fmt.Sprintf("settings of %s: no setting %s of type %T", v.table.Program, key, value))
+	}
+	return value
+}
+
+// File returns the path of the settings file, or "".
+func (v *Values) File() string { return v.file }
+
+// Reject returns the error that blames a setting's present value: for a check that only the program can make.
+func (v *Values) Reject(key, reason string) error {
+	s, _ := v.table.find(key)
+	return v.wrong(s, v.text(s), v.source[key], reason)
+}
+
+// Describe names a setting for an error message about its effect: `listen "0.0.0.0:1" (from default; set it with --listen or NPL_AGENT_LISTEN)`.
+func (v *Values) Describe(key string) string {
+	s, _ := v.table.find(key)
+	return fmt.Sprintf("%s %q (from %s; set it with --%s or %s)", key, v.text(s), v.source[key], s.Flag(), v.table.Env(s))
+}
+
+const redacted = "(redacted)"
+
+// text returns a value as a flag would take it.
+func (v *Values) text(s Setting) string {
+	if s.Secret && v.source[s.Key] != "default" {
+		return redacted
+	}
+	switch value := v.values[s.Key].(type) {
+	case []string:
+		return strings.Join(value, ",")
+	default:
+		return fmt.Sprint(value)
+	}
+}

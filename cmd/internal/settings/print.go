@@ -1,0 +1,83 @@
+package settings
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// Print writes the settings in force as a settings file; a comment on each says where its value came from.
+func (v *Values) Print(w io.Writer) error {
+	var b strings.Builder
+	section := ""
+	for _, s := range v.table.Settings {
+		indent, key := "", s.Key
+		if head, tail, nested := strings.Cut(s.Key, "."); nested {
+			if head != section {
+				fmt.Fprintf(&b, "%s:\n", head)
+			}
+			indent, key, section = "  ", tail, head
+		}
+		value, err := v.yaml(s)
+		if err != nil {
+			return fmt.Errorf("print %s: %w", s.Key, err)
+		}
+		fmt.Fprintf(&b, "%s%s: %s # %s\n", indent, key, value, v.source[s.Key])
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// yaml returns a value as it stands behind "key: " in the file: JSON, which is YAML with nothing left to guess.
+func (v *Values) yaml(s Setting) (string, error) {
+	value := v.values[s.Key]
+	switch typed := value.(type) {
+	case time.Duration:
+		return typed.String(), nil
+	case []string:
+		value = append([]string{}, typed...) // [] rather than null
+	case string:
+		value = v.text(s)
+	}
+	text, err := json.Marshal(value)
+	return string(text), err
+}
+
+// Reference writes the table as the Markdown section of docs/reference/settings.md.
+func (t Table) Reference(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "## %s\n\n", t.Program)
+	b.WriteString("| File | Flag | Environment | Default | Meaning | Example |\n|---|---|---|---|---|---|\n")
+	for _, s := range t.Settings {
+		doc := s.Doc
+		if s.Live {
+			doc += ". Takes effect when the file changes"
+		}
+		fmt.Fprintf(&b, "| `%s` | `--%s` | `%s` | %s | %s (%s) | %s |\n",
+			s.Key, s.Flag(), t.Env(s), code(defaultText(s)), cell(doc), s.Kind, code(s.Example))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func defaultText(s Setting) string {
+	switch d := s.Default.(type) {
+	case nil:
+		return ""
+	case []string:
+		return strings.Join(d, ",")
+	default:
+		return fmt.Sprint(d)
+	}
+}
+
+func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
+
+func code(text string) string {
+	if text == "" {
+		return ""
+	}
+	return "`" + cell(text) + "`"
+}
