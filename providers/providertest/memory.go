@@ -1,0 +1,162 @@
+package providertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/nplbridge/nplbridge/providers"
+)
+
+// MemoryCapabilities are those of a LoadBalancer that was not told otherwise: a remote one that balances TCP and UDP.
+func MemoryCapabilities() providers.Capabilities {
+	return providers.Capabilities{Name: "memory", Protocols: []providers.Protocol{providers.TCP, providers.UDP}}
+}
+
+// LoadBalancer is a load balancer in memory that is as strict as a real one: it knows who owns what, refuses a member
+// that is already there or absent, a virtual server without a pool, a pool that is still used, an address and port that
+// is taken, and whatever its Capabilities exclude. It outlives the providers that are opened on it, so closing one and
+// opening another is a restart of lbsync. All methods may be called by several goroutines.
+type LoadBalancer struct {
+	capabilities providers.Capabilities
+
+	mu      sync.Mutex
+	pools   map[providers.Key]*memoryPool
+	virtual map[providers.Key]*memoryVirtualServer
+	journal []Op
+	faults  faults
+}
+
+type memoryPool struct {
+	owner       providers.Owner
+	algorithm   providers.Algorithm
+	members     []providers.Member
+	connections map[providers.MemberID]int
+}
+
+type memoryVirtualServer struct {
+	owner providers.Owner
+	value providers.VirtualServer
+}
+
+// NewLoadBalancer returns an empty load balancer with these capabilities.
+func NewLoadBalancer(capabilities providers.Capabilities) *LoadBalancer {
+	return &LoadBalancer{
+		capabilities: capabilities,
+		pools:        map[providers.Key]*memoryPool{},
+		virtual:      map[providers.Key]*memoryVirtualServer{},
+		faults:       newFaults(),
+	}
+}
+
+// Open returns a provider that works on this load balancer as owner.
+func (lb *LoadBalancer) Open(owner providers.Owner) providers.Provider {
+	return &memoryProvider{lb: lb, owner: owner}
+}
+
+type memoryProvider struct {
+	lb    *LoadBalancer
+	owner providers.Owner
+}
+
+var _ providers.Provider = (*memoryProvider)(nil)
+
+func (p *memoryProvider) Capabilities() providers.Capabilities { return p.lb.capabilities }
+
+func (p *memoryProvider) Close() error { return nil }
+
+// Observe returns what p's owner has on the load balancer.
+func (p *memoryProvider) Observe(ctx context.Context) (providers.Observed, error) {
+	lb := p.lb
+	lb.mu.Lock()
+	defer lb.mu.Unlock()
+	lb.faults.observations++
+	if err := errors.Join(ctx.Err(), lb.faults.observe); err != nil {
+		return providers.Observed{}, &providers.Error{Kind: providers.KindOf(err), What: "observe", Err: err}
+	}
+	out := providers.Observed{Connections: map[providers.Key]map[providers.MemberID]int{}}
+	for _, key := range sortedKeys(lb.pools) {
+		pool := lb.pools[key]
+		if pool.owner != p.owner {
+			continue
+		}
+		out.State.Pools = append(out.State.Pools, pool.export(key))
+		for _, m := range pool.members {
+			if m.State != providers.Draining {
+				continue
+			}
+			if out.Connections[key] == nil {
+				out.Connections[key] = map[providers.MemberID]int{}
+			}
+			out.Connections[key][m.ID()] = pool.connections[m.ID()]
+		}
+	}
+	for _, key := range sortedKeys(lb.virtual) {
+		if v := lb.virtual[key]; v.owner == p.owner {
+			out.State.VirtualServers = append(out.State.VirtualServers, v.value)
+		}
+	}
+	return out, nil
+}
+
+// Apply makes the changes one object after the other: pools, then virtual servers, then deletions in reverse.
+func (p *memoryProvider) Apply(ctx context.Context, changes providers.Changes) providers.Results {
+	results := providers.Results{}
+	attempt := func(key providers.Key, what string, do func() error) {
+		if results[key] != nil {
+			return // its first step failed
+		}
+		if err := p.lb.wait(ctx, key); err != nil {
+			results[key] = &providers.Error{Kind: providers.Unavailable, What: what + " " + key.String(), Err: err}
+			return
+		}
+		p.lb.mu.Lock()
+		defer p.lb.mu.Unlock()
+		err := p.lb.faults.apply[key]
+		if err == nil {
+			err = do()
+		}
+		if err != nil {
+			err = &providers.Error{Kind: kindOr(err, providers.Rejected), What: what + " " + key.String(), Err: err}
+		}
+		results[key] = err
+	}
+	for _, c := range changes.Pools {
+		if c.New != nil {
+			attempt(c.Key, "write pool", func() error { return p.lb.writePool(p.owner, c) })
+		}
+	}
+	for _, c := range changes.VirtualServers {
+		if c.New != nil {
+			attempt(c.Key, "write virtual server", func() error { return p.lb.writeVirtualServer(p.owner, c) })
+		} else {
+			attempt(c.Key, "delete virtual server", func() error { return p.lb.deleteVirtualServer(p.owner, c) })
+		}
+	}
+	for _, c := range changes.Pools {
+		if c.New == nil {
+			attempt(c.Key, "delete pool", func() error { return p.lb.deletePool(p.owner, c) })
+		}
+	}
+	return results
+}
+
+func (p *memoryPool) export(key providers.Key) providers.Pool {
+	members := slices.Clone(p.members)
+	slices.SortFunc(members, providers.CompareMembers)
+	return providers.Pool{Key: key, Algorithm: p.algorithm, Members: members}
+}
+
+func kindOr(err error, kind providers.Kind) providers.Kind {
+	var e *providers.Error
+	if errors.As(err, &e) {
+		return e.Kind
+	}
+	return kind
+}
+
+func conflict(format string, args ...any) error {
+	return &providers.Error{Kind: providers.Conflict, What: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,156 @@
+package providertest
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/nplbridge/nplbridge/providers"
+)
+
+// Op is one write that the load balancer made, with the state of the pool right after it.
+type Op struct {
+	Key     providers.Key
+	What    string           // a providers.MemberOp, or CreatePool, SetAlgorithm, DeletePool, WriteVirtualServer, DeleteVirtualServer
+	Member  providers.Member // of a member step
+	Enabled int              // Enabled members of the pool after it
+	Members int              // all members of the pool after it
+}
+
+// faults is what a test can make go wrong, guarded by LoadBalancer.mu.
+type faults struct {
+	observe      error
+	observations int
+	apply        map[providers.Key]error
+	held         map[providers.Key]chan struct{} // closed when released
+}
+
+func newFaults() faults {
+	return faults{apply: map[providers.Key]error{}, held: map[providers.Key]chan struct{}{}}
+}
+
+// wait blocks while key is held.
+func (lb *LoadBalancer) wait(ctx context.Context, key providers.Key) error {
+	lb.mu.Lock()
+	gate := lb.faults.held[key]
+	lb.mu.Unlock()
+	if gate != nil {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+		}
+	}
+	return ctx.Err()
+}
+
+// FailKey makes every change to key fail with err until it is called with nil. An error that is not a
+// *providers.Error counts as Rejected.
+func (lb *LoadBalancer) FailKey(key providers.Key, err error) {
+	lb.mu.Lock()
+	defer lb.mu.Unlock()
+	if err == nil {
+		delete(lb.faults.apply, key)
+		return
+	}
+	lb.faults.apply[key] = err
+}
+
+// FailObserve makes every Observe fail with err until it is called with nil.
+func (lb *LoadBalancer) FailObserve(err error) {
+	lb.mu.Lock()
+	defer lb.mu.Unlock()
+	lb.faults.observe = err
+}
+
+// HoldKey makes changes to key wait until release is called or their context ends: a slow load balancer.
+func (lb *LoadBalancer) HoldKey(key providers.Key) (release func()) {
+	gate := make(chan struct{})
+	lb.mu.Lock()
+	defer lb.mu.Unlock()
+	lb.faults.held[key] = gate
+	return func() {
+		lb.mu.Lock()
+		defer lb.mu.Unlock()
+		delete(lb.faults.held, key)
+		close(gate)
+	}
+}
+
+// Journal returns every write so far, in order.
+func (lb *LoadBalancer) Journal() []Op {
+	lb.mu.Lock()
+	defer lb.mu.Unlock()
+	return slices.Clone(lb.journal)
+}
+
+// Writes counts the writes so far.
+func (lb *LoadBalancer) Writes() int {
+	lb.mu.Lock()
+	defer lb.mu.Unlock()
+	return len(lb.journal)
+}
+
+// Observations counts the calls of Observe so far, failed ones too.
+func (lb *LoadBalancer) Observations() int {
+	lb.mu.Lock()
+	defer lb.mu.Unlock()
+	return lb.faults.observations
+}
+
+// State returns everything on the load balancer, whoever owns it.
+func (lb *LoadBalancer) State() providers.State {
+	lb.mu.Lock()
+	defer lb.mu.Unlock()
+	var s providers.State
+	for _, key := range sortedKeys(lb.pools) {
+		s.Pools = append(s.Pools, lb.pools[key].export(key))
+	}
+	for _, key := range sortedKeys(lb.virtual) {
+		s.VirtualServers = append(s.VirtualServers, lb.virtual[key].value)
+	}
+	return s
+}
+
+// SetConnections sets the number of connections that a member has.
+func (lb *LoadBalancer) SetConnections(key providers.Key, id providers.MemberID, connections int) {
+	lb.mu.Lock()
+	defer lb.mu.Unlock()
+	if pool := lb.pools[key]; pool != nil {
+		pool.connections[id] = connections
+	}
+}
+
+// Tamper puts pool and virtual server in place as owner, with no check and no entry in the journal: a person at the
+// load balancer. A nil removes.
+func (lb *LoadBalancer) Tamper(owner providers.Owner, key providers.Key, pool *providers.Pool, vs *providers.VirtualServer) {
+	lb.mu.Lock()
+	defer lb.mu.Unlock()
+	delete(lb.pools, key)
+	delete(lb.virtual, key)
+	if pool != nil {
+		lb.pools[key] = &memoryPool{
+			owner: owner, algorithm: pool.Algorithm, members: slices.Clone(pool.Members),
+			connections: map[providers.MemberID]int{},
+		}
+	}
+	if vs != nil {
+		lb.virtual[key] = &memoryVirtualServer{owner: owner, value: *vs}
+	}
+}
+
+func (lb *LoadBalancer) record(key providers.Key, what string, m providers.Member) {
+	op := Op{Key: key, What: what, Member: m}
+	if pool := lb.pools[key]; pool != nil {
+		op.Members = len(pool.members)
+		for _, member := range pool.members {
+			if member.State == providers.Enabled {
+				op.Enabled++
+			}
+		}
+	}
+	lb.journal = append(lb.journal, op)
+}
+
+func sortedKeys[V any](m map[providers.Key]V) []providers.Key {
+	return slices.SortedFunc(maps.Keys(m), providers.Key.Compare)
+}

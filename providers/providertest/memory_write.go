@@ -1,0 +1,169 @@
+package providertest
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/nplbridge/nplbridge/providers"
+)
+
+// writePool creates a pool or walks it from Old to New, one member step at a time.
+func (lb *LoadBalancer) writePool(owner providers.Owner, c providers.PoolChange) error {
+	if c.New.Key != c.Key || (c.Old != nil && c.Old.Key != c.Key) {
+		return fmt.Errorf("the change is for %s but holds another pool", c.Key)
+	}
+	if !slices.Contains(lb.capabilities.Protocols, c.Key.Protocol) {
+		return fmt.Errorf("%s is not balanced here", c.Key.Protocol)
+	}
+	if limit := lb.capabilities.MaxMembers; limit > 0 && len(c.New.Members) > limit {
+		return fmt.Errorf("%d members, the limit is %d", len(c.New.Members), limit)
+	}
+	if err := checkPool(*c.New); err != nil {
+		return err
+	}
+	pool := lb.pools[c.Key]
+	switch {
+	case pool != nil && pool.owner != owner:
+		return fmt.Errorf("a pool of this name belongs to %s", pool.owner)
+	case pool != nil && Render(*c.New) == Render(pool.export(c.Key)):
+		return nil
+	case pool == nil && c.Old != nil:
+		return conflict("the pool is gone")
+	case pool != nil && c.Old == nil:
+		return conflict("the pool exists already")
+	case pool != nil && Render(*c.Old) != Render(pool.export(c.Key)):
+		return conflict("the pool is not what the change starts from")
+	}
+	if pool == nil {
+		pool = &memoryPool{owner: owner, connections: map[providers.MemberID]int{}}
+		lb.pools[c.Key] = pool
+		lb.record(c.Key, "CreatePool", providers.Member{})
+	}
+	if pool.algorithm != c.New.Algorithm {
+		pool.algorithm = c.New.Algorithm
+		lb.record(c.Key, "SetAlgorithm", providers.Member{})
+	}
+	for _, step := range c.Members {
+		if err := pool.step(step); err != nil {
+			return err
+		}
+		lb.record(c.Key, string(step.Op), step.Member)
+	}
+	if Render(*c.New) != Render(pool.export(c.Key)) {
+		return fmt.Errorf("the steps do not lead to what the change says: %s", Render(pool.export(c.Key)))
+	}
+	return nil
+}
+
+func (p *memoryPool) step(s providers.MemberChange) error {
+	at := slices.IndexFunc(p.members, func(m providers.Member) bool { return m.ID() == s.Member.ID() })
+	if s.Op == providers.AddMember {
+		if slices.ContainsFunc(p.members, func(m providers.Member) bool { return m.Address == s.Member.Address }) {
+			return fmt.Errorf("member %s exists already", s.Member.Address)
+		}
+		p.members = append(p.members, s.Member)
+		return nil
+	}
+	if at < 0 {
+		return fmt.Errorf("member %s of Pod %s is absent", s.Member.Address, s.Member.PodUID)
+	}
+	switch {
+	case s.Op == providers.RemoveMember:
+		p.members = slices.Delete(p.members, at, at+1)
+		delete(p.connections, s.Member.ID())
+	case s.Op == providers.EnableMember && p.members[at].State == providers.Draining:
+		p.members[at].State = providers.Enabled
+	case s.Op == providers.DrainMember && p.members[at].State == providers.Enabled:
+		p.members[at].State = providers.Draining
+	default:
+		return fmt.Errorf("step %q on member %s that is %s", s.Op, s.Member.Address, p.members[at].State)
+	}
+	return nil
+}
+
+func (lb *LoadBalancer) deletePool(owner providers.Owner, c providers.PoolChange) error {
+	pool := lb.pools[c.Key]
+	switch {
+	case pool == nil:
+		return nil
+	case pool.owner != owner:
+		return fmt.Errorf("the pool belongs to %s", pool.owner)
+	case lb.virtual[c.Key] != nil:
+		return fmt.Errorf("the pool is used by the virtual server %s", c.Key)
+	}
+	delete(lb.pools, c.Key)
+	lb.record(c.Key, "DeletePool", providers.Member{})
+	return nil
+}
+
+func (lb *LoadBalancer) writeVirtualServer(owner providers.Owner, c providers.VirtualServerChange) error {
+	if c.New.Key != c.Key {
+		return fmt.Errorf("the change is for %s but holds another virtual server", c.Key)
+	}
+	if len(c.New.VIPs) == 0 || c.New.Port == 0 {
+		return fmt.Errorf("a virtual server needs an address and a port")
+	}
+	current := lb.virtual[c.Key]
+	switch {
+	case current != nil && current.owner != owner:
+		return fmt.Errorf("a virtual server of this name belongs to %s", current.owner)
+	case current != nil && Render(*c.New) == Render(current.value):
+		return nil
+	case current == nil && c.Old != nil:
+		return conflict("the virtual server is gone")
+	case current != nil && (c.Old == nil || Render(*c.Old) != Render(current.value)):
+		return conflict("the virtual server is not what the change starts from")
+	}
+	if pool := lb.pools[c.Key]; pool == nil || pool.owner != owner {
+		return fmt.Errorf("its pool does not exist")
+	}
+	for _, key := range sortedKeys(lb.virtual) {
+		other := lb.virtual[key]
+		taken := func(vip netip.Addr) bool { return slices.Contains(other.value.VIPs, vip) }
+		if key != c.Key && key.Protocol == c.Key.Protocol && other.value.Port == c.New.Port &&
+			slices.ContainsFunc(c.New.VIPs, taken) {
+			return fmt.Errorf("its address and port are those of the virtual server %s", key)
+		}
+	}
+	value := *c.New
+	value.VIPs = slices.Clone(value.VIPs)
+	lb.virtual[c.Key] = &memoryVirtualServer{owner: owner, value: value}
+	lb.record(c.Key, "WriteVirtualServer", providers.Member{})
+	return nil
+}
+
+func (lb *LoadBalancer) deleteVirtualServer(owner providers.Owner, c providers.VirtualServerChange) error {
+	current := lb.virtual[c.Key]
+	switch {
+	case current == nil:
+		return nil
+	case current.owner != owner:
+		return fmt.Errorf("the virtual server belongs to %s", current.owner)
+	}
+	delete(lb.virtual, c.Key)
+	lb.record(c.Key, "DeleteVirtualServer", providers.Member{})
+	return nil
+}
+
+// checkPool refuses what no load balancer accepts.
+func checkPool(p providers.Pool) error {
+	if p.Algorithm != providers.RoundRobin && p.Algorithm != providers.LeastConnections {
+		return fmt.Errorf("algorithm %q is unknown", p.Algorithm)
+	}
+	seen := map[netip.AddrPort]bool{}
+	for _, m := range p.Members {
+		switch {
+		case !m.Address.IsValid() || m.Address.Port() == 0 || m.Address.Addr() != m.Address.Addr().Unmap():
+			return fmt.Errorf("member address %s is not usable", m.Address)
+		case m.PodUID == "":
+			return fmt.Errorf("member %s has no Pod UID", m.Address)
+		case m.State != providers.Enabled && m.State != providers.Draining:
+			return fmt.Errorf("member %s has the unknown state %q", m.Address, m.State)
+		case seen[m.Address]:
+			return fmt.Errorf("two members at %s", m.Address)
+		}
+		seen[m.Address] = true
+	}
+	return nil
+}
