@@ -207,8 +207,11 @@ func (v *Values) wrong(s Setting, value, source, reason string) *Error {
 		value = redacted
 	}
 	e := &Error{Key: s.Key, Value: value, Source: source, Reason: reason}
+	if source == "default" {
+		e.Fix = fmt.Sprintf("set it with --%s or %s", s.Flag(), v.table.Env(s))
+	}
 	if s.Example != "" {
-		e.Fix = "for example " + s.Example
+		e.Fix = strings.TrimPrefix(e.Fix+", for example "+s.Example, ", ")
 	}
 	return e
 }
