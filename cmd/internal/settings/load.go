@@ -265,3 +265,15 @@ func (v *Values) text(s Setting) string {
 		return fmt.Sprint(value)
 	}
 }
+
+// Invalid turns what a configuration's own Validate found into an *Error of one line, and nil into nil.
+func (v *Values) Invalid(err error) error {
+	if err == nil {
+		return nil
+	}
+	source := "settings"
+	if v.file != "" {
+		source = v.file
+	}
+	return &Error{Source: source, Reason: strings.ReplaceAll(err.Error(), "\n", "; ")}
+}

@@ -1,0 +1,75 @@
+{{/* Names are at most 55 characters, so that "-lbsync" still fits into 63. */}}
+{{- define "nplbridge.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 55 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "nplbridge.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 55 | trimSuffix "-" }}
+{{- else if contains (include "nplbridge.name" .) .Release.Name }}
+{{- .Release.Name | trunc 55 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name (include "nplbridge.name" .) | trunc 55 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{/* Selector and labels take (list root component). */}}
+{{- define "nplbridge.selector" -}}
+app.kubernetes.io/name: {{ include "nplbridge.name" (first .) }}
+app.kubernetes.io/instance: {{ (first .).Release.Name }}
+app.kubernetes.io/component: {{ last . }}
+{{- end }}
+
+{{- define "nplbridge.labels" -}}
+{{ include "nplbridge.selector" . }}
+app.kubernetes.io/part-of: nplbridge
+app.kubernetes.io/version: {{ (first .).Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ (first .).Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" (first .).Chart.Name (first .).Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/* An image takes (list root values-of-the-image). */}}
+{{- define "nplbridge.image" -}}
+{{- $image := last . -}}
+{{ $image.repository }}:{{ $image.tag | default (first .).Chart.AppVersion }}
+{{- end }}
+
+{{/* The port of a listen address "host:port". */}}
+{{- define "nplbridge.port" -}}
+{{ splitList ":" . | last }}
+{{- end }}
+
+{{- define "nplbridge.probes" -}}
+livenessProbe:
+  httpGet: {path: /livez, port: probes}
+  periodSeconds: 10
+  failureThreshold: 3
+readinessProbe:
+  httpGet: {path: /readyz, port: probes}
+  periodSeconds: 2
+  failureThreshold: 2
+{{- end }}
+
+{{/* The settings files. A change of logLevel alone restarts nothing: the programs follow it. */}}
+{{- define "nplbridge.agent.settings" -}}
+{{ toYaml .Values.agent.config }}
+{{- end }}
+
+{{- define "nplbridge.lbsync.settings" -}}
+{{- $fullname := include "nplbridge.fullname" . -}}
+{{- $haproxy := merge (dict
+      "configFiles" (list "/etc/haproxy/haproxy.cfg")
+      "dir" "/var/lib/nplbridge/npl.d"
+      "masterSocket" "/run/haproxy/master.sock"
+      "adminSocket" "/run/haproxy/admin.sock"
+      "binary" ""
+    ) (deepCopy .Values.lbsync.config.haproxy) -}}
+{{ merge (dict
+      "instance" (printf "%s/%s" .Release.Namespace .Release.Name)
+      "leaseNamespace" .Release.Namespace
+      "leaseName" (printf "%s-lbsync" $fullname)
+      "serviceType" .Values.serviceType
+      "addressPools" .Values.addressPools
+      "haproxy" $haproxy
+    ) (deepCopy (omit .Values.lbsync.config "haproxy")) | toYaml }}
+{{- end }}
