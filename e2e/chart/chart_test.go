@@ -1,0 +1,280 @@
+package chart
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+)
+
+// names returns "Kind name" of each object, sorted.
+func names(t *testing.T, objects []runtime.Object) []string {
+	t.Helper()
+	var out []string
+	for _, o := range objects {
+		m, err := meta.Accessor(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, o.GetObjectKind().GroupVersionKind().Kind+" "+m.GetName())
+	}
+	slices.Sort(out)
+	return out
+}
+
+var (
+	agentObjects = []string{
+		"ClusterRole nplbridge-agent", "ClusterRoleBinding nplbridge-agent", "ConfigMap nplbridge-agent",
+		"DaemonSet nplbridge-agent", "ServiceAccount nplbridge-agent",
+	}
+	lbsyncRights = []string{
+		"ClusterRole nplbridge-lbsync", "ClusterRoleBinding nplbridge-lbsync", "Role nplbridge-lbsync",
+		"RoleBinding nplbridge-lbsync", "ServiceAccount nplbridge-lbsync",
+	}
+	besideObjects = []string{"ConfigMap nplbridge-haproxy", "ConfigMap nplbridge-lbsync", "Deployment nplbridge-lbsync"}
+)
+
+func TestObjects(t *testing.T) {
+	for name, test := range map[string]struct {
+		set  []string
+		want [][]string
+	}{
+		"default":  {nil, [][]string{agentObjects, lbsyncRights, besideObjects}},
+		"external": {[]string{"lbsync.placement=external"}, [][]string{agentObjects, lbsyncRights}},
+		"external with a token": {
+			[]string{"lbsync.placement=external", "lbsync.tokenSecret=true"},
+			[][]string{agentObjects, lbsyncRights, {"Secret nplbridge-lbsync-token"}},
+		},
+		"Antrea's agent": {[]string{"agent.enabled=false"}, [][]string{lbsyncRights, besideObjects}},
+		"agent alone":    {[]string{"lbsync.enabled=false"}, [][]string{agentObjects}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := slices.Sorted(slices.Values(slices.Concat(test.want...)))
+			if diff := cmp.Diff(want, names(t, render(t, test.set...))); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+func rule(group, resources, verbs string, names ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{
+		APIGroups: []string{group}, Resources: strings.Fields(resources), Verbs: strings.Fields(verbs), ResourceNames: names,
+	}
+}
+
+// Rights are spelt out here so that nobody widens them by the way.
+func TestRights(t *testing.T) {
+	objects := render(t)
+	for name, want := range map[string][]rbacv1.PolicyRule{
+		"nplbridge-agent": {
+			rule("", "pods services nodes", "get list watch"),
+			rule("", "pods/status", "patch"),
+			rule("", "namespaces", "get", "kube-system"),
+			rule("events.k8s.io", "events", "create patch"),
+		},
+		"nplbridge-lbsync": {
+			rule("", "services", "get list watch patch"),
+			rule("", "services/status", "patch"),
+			rule("", "pods nodes", "get list watch"),
+			rule("", "namespaces", "get", "kube-system"),
+			rule("events.k8s.io", "events", "create patch"),
+		},
+	} {
+		role := only(t, objects, func(r *rbacv1.ClusterRole) bool { return r.Name == name })
+		if diff := cmp.Diff(want, role.Rules); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", name, diff)
+		}
+		binding := only(t, objects, func(b *rbacv1.ClusterRoleBinding) bool { return b.Name == name })
+		subject := []rbacv1.Subject{{Kind: "ServiceAccount", Name: name, Namespace: "nplbridge-system"}}
+		if binding.RoleRef.Name != name || !cmp.Equal(binding.Subjects, subject) {
+			t.Errorf("%s is bound as %v to %v", name, binding.RoleRef, binding.Subjects)
+		}
+	}
+	lease := only(t, objects, every[*rbacv1.Role])
+	want := []rbacv1.PolicyRule{
+		rule("coordination.k8s.io", "leases", "create"),
+		rule("coordination.k8s.io", "leases", "get update", "nplbridge-lbsync"),
+	}
+	if diff := cmp.Diff(want, lease.Rules); diff != "" {
+		t.Errorf("lease: -want +got:\n%s", diff)
+	}
+}
+
+// hardened checks what holds for every container, and that it adds only these capabilities.
+func hardened(t *testing.T, pod corev1.PodSpec, name string, add ...corev1.Capability) {
+	t.Helper()
+	i := slices.IndexFunc(pod.Containers, func(c corev1.Container) bool { return c.Name == name })
+	if i < 0 {
+		t.Fatalf("no container %s", name)
+	}
+	c := pod.Containers[i].SecurityContext
+	if c == nil || c.AllowPrivilegeEscalation == nil || *c.AllowPrivilegeEscalation || c.Privileged != nil ||
+		c.ReadOnlyRootFilesystem == nil || !*c.ReadOnlyRootFilesystem {
+		t.Errorf("%s: security context %+v", name, c)
+	}
+	want := &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: add}
+	if diff := cmp.Diff(want, c.Capabilities); diff != "" {
+		t.Errorf("%s: capabilities -want +got:\n%s", name, diff)
+	}
+	if p := pod.SecurityContext.SeccompProfile; p == nil || p.Type != corev1.SeccompProfileTypeRuntimeDefault {
+		t.Errorf("seccomp profile %v", p)
+	}
+	for _, v := range pod.Volumes {
+		if v.HostPath != nil {
+			t.Errorf("volume %s opens the host's %s", v.Name, v.HostPath.Path)
+		}
+	}
+}
+
+func TestAgentPod(t *testing.T) {
+	agent := agentOf(t)
+	pod := agent.Spec.Template.Spec
+	hardened(t, pod, "npl-agent", "NET_ADMIN")
+	if !pod.HostNetwork || *pod.SecurityContext.RunAsUser != 0 || pod.PriorityClassName != "system-node-critical" {
+		t.Errorf("hostNetwork %v, user %v, priority %s", pod.HostNetwork, *pod.SecurityContext.RunAsUser, pod.PriorityClassName)
+	}
+	if want := []corev1.Toleration{{Operator: corev1.TolerationOpExists}}; !cmp.Equal(pod.Tolerations, want) {
+		t.Errorf("tolerations %v", pod.Tolerations)
+	}
+	c := pod.Containers[0]
+	if c.LivenessProbe.HTTPGet.Path != "/livez" || c.ReadinessProbe.HTTPGet.Path != "/readyz" ||
+		c.Ports[0].ContainerPort != 10361 {
+		t.Errorf("probes %v %v on %v", c.LivenessProbe, c.ReadinessProbe, c.Ports)
+	}
+	if c.Image != "ghcr.io/nplbridge/npl-agent:0.1.0" {
+		t.Errorf("image %s", c.Image)
+	}
+	if got := agent.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable.String(); got != "10%" {
+		t.Errorf("maxUnavailable %s", got)
+	}
+	selects(t, agent.Spec.Selector.MatchLabels, agent.Spec.Template.Labels)
+}
+
+func TestLBSyncPod(t *testing.T) {
+	deployment := lbsyncOf(t)
+	pod := deployment.Spec.Template.Spec
+	hardened(t, pod, "lbsync")
+	hardened(t, pod, "haproxy", "NET_BIND_SERVICE")
+	selects(t, deployment.Spec.Selector.MatchLabels, deployment.Spec.Template.Labels)
+
+	// Both sides must mean the same directories.
+	mounts := map[string]map[string]string{}
+	for _, c := range pod.Containers {
+		mounts[c.Name] = map[string]string{}
+		for _, m := range c.VolumeMounts {
+			mounts[c.Name][m.MountPath] = m.Name
+		}
+	}
+	for path, volume := range mounts["haproxy"] {
+		if mounts["lbsync"][path] != volume {
+			t.Errorf("haproxy has %s at %s, lbsync %q", volume, path, mounts["lbsync"][path])
+		}
+	}
+	haproxy := settingsOf(t, "nplbridge-lbsync")["haproxy"].(map[string]any)
+	args := strings.Join(pod.Containers[0].Args, " ")
+	for _, path := range []string{haproxy["dir"].(string), haproxy["masterSocket"].(string)} {
+		if !strings.Contains(args, path) {
+			t.Errorf("lbsync expects %s, haproxy is started with %s", path, args)
+		}
+	}
+	config := only(t, render(t), func(c *corev1.ConfigMap) bool { return c.Name == "nplbridge-haproxy" })
+	if socket := haproxy["adminSocket"].(string); !strings.Contains(config.Data["haproxy.cfg"], "stats socket "+socket+" ") {
+		t.Errorf("haproxy.cfg has no stats socket %s", socket)
+	}
+}
+
+func selects(t *testing.T, selector, podLabels map[string]string) {
+	t.Helper()
+	if !labels.SelectorFromSet(selector).Matches(labels.Set(podLabels)) {
+		t.Errorf("selector %v does not match %v", selector, podLabels)
+	}
+}
+
+func settingsOf(t *testing.T, configMap string, set ...string) map[string]any {
+	t.Helper()
+	object := only(t, render(t, set...), func(c *corev1.ConfigMap) bool { return c.Name == configMap })
+	out := map[string]any{}
+	if err := yaml.UnmarshalStrict([]byte(object.Data["settings.yaml"]), &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestSettingsOfLBSync(t *testing.T) {
+	got := settingsOf(t, "nplbridge-lbsync", "addressPools={192.0.2.0/24,2001:db8::/64}", "lbsync.config.drainLimit=1m")
+	for key, want := range map[string]any{
+		"instance":       "nplbridge-system/nplbridge",
+		"leaseNamespace": "nplbridge-system",
+		"leaseName":      "nplbridge-lbsync",
+		"serviceType":    "NodePortLocal",
+		"addressPools":   []any{"192.0.2.0/24", "2001:db8::/64"},
+		"drainLimit":     "1m",
+	} {
+		if diff := cmp.Diff(want, got[key]); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", key, diff)
+		}
+	}
+}
+
+// The programs follow logLevel by themselves; every other setting needs new Pods.
+func TestOnlyTheLogLevelRestartsNothing(t *testing.T) {
+	checksum := func(set ...string) string { return agentOf(t, set...).Spec.Template.Annotations["checksum/settings"] }
+	before := checksum()
+	if after := checksum("agent.config.logLevel=debug"); after != before {
+		t.Error("a new log level restarts the agents")
+	}
+	if after := checksum("agent.config.coolDown=5m"); after == before {
+		t.Error("a new coolDown does not reach the agents")
+	}
+	checksum = func(set ...string) string { return lbsyncOf(t, set...).Spec.Template.Annotations["checksum/settings"] }
+	before = checksum()
+	if after := checksum("lbsync.config.logLevel=debug"); after != before {
+		t.Error("a new log level restarts lbsync")
+	}
+	if after := checksum("addressPools={192.0.2.0/24}"); after == before {
+		t.Error("new address pools do not reach lbsync")
+	}
+}
+
+func TestSchemaRefuses(t *testing.T) {
+	for set, want := range map[string]string{
+		"agent.config.coolDown=60":        "/agent/config/coolDown",
+		"agent.config.cooldown=60s":       "cooldown",
+		"agent.config.portRange=61000":    "/agent/config/portRange",
+		"lbsync.config.provider=nginx":    "/lbsync/config/provider",
+		"lbsync.placement=somewhere":      "/lbsync/placement",
+		"addressPools={not an address}":   "/addressPools/0",
+		"serviceType=NodePort":            "/serviceType",
+		"agnet.enabled=false":             "agnet",
+		"lbsync.config.providerName=A_B":  "/lbsync/config/providerName",
+		"lbsync.config.haproxy.binary=no": "binary",
+	} {
+		if out, err := template(t, set); err == nil || !strings.Contains(out, want) {
+			t.Errorf("--set %s: %v, the message does not name %s:\n%.300s", set, err, want, out)
+		}
+	}
+}
+
+func TestLongNames(t *testing.T) {
+	for _, o := range render(t, "fullnameOverride="+strings.Repeat("n", 80)) {
+		m, err := meta.Accessor(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		values := append(slices.Collect(maps.Values(m.GetLabels())), m.GetName())
+		for _, v := range values {
+			if len(v) > 63 {
+				t.Errorf("%q has %d characters", v, len(v))
+			}
+		}
+	}
+}
