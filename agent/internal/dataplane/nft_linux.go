@@ -1,0 +1,435 @@
+package dataplane
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"github.com/nplbridge/nplbridge/agent/npl"
+)
+
+// NFT is the nftables dataplane of the network namespace in which it was opened. Its methods may be called from several
+// goroutines.
+type NFT struct {
+	cfg      Config
+	families []*family
+	layouts  map[*family]layout
+	now      func() time.Time
+	route    *netlink.Handle // rtnetlink and conntrack
+
+	mu     sync.Mutex
+	kernel kernel
+	// known is the table as it was last read or written; stale families are read again before the next write.
+	known map[*family]*state
+	stale map[*family]bool
+	self  []netip.Addr
+	links []address // all addresses of the Node, when self was made
+
+	sockets sockets
+	warned  map[string]bool
+}
+
+// Open connects to nf_tables of the calling thread's network namespace and checks that our tables, where they exist, are
+// this cluster's. It writes nothing. IPv6 is left out where it is disabled on the Node.
+func Open(cfg Config) (*NFT, error) {
+	cfg, err := cfg.normalized()
+	if err != nil {
+		return nil, err
+	}
+	v6, err := ipv6Enabled()
+	if err != nil {
+		return nil, err
+	}
+	route, err := netlink.NewHandle(unix.NETLINK_ROUTE, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return nil, explain("open netlink sockets for addresses and conntrack", err)
+	}
+	n := &NFT{
+		cfg: cfg, families: families(v6), layouts: map[*family]layout{}, now: time.Now, route: route,
+		known: map[*family]*state{}, stale: map[*family]bool{}, warned: map[string]bool{},
+	}
+	for _, f := range n.families {
+		n.layouts[f] = newLayout(f, cfg.Masquerade)
+	}
+	if err := errors.Join(n.kernel.dial(), n.checkMarks()); err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	return n, nil
+}
+
+// ipv6Enabled reports whether the kernel has IPv6 and it is not switched off for this network namespace.
+func ipv6Enabled() (bool, error) {
+	b, err := os.ReadFile("/proc/sys/net/ipv6/conf/all/disable_ipv6")
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("find out whether IPv6 is enabled: %w", err)
+	}
+	return string(bytes.TrimSpace(b)) != "1", nil
+}
+
+func (n *NFT) checkMarks() error {
+	if n.kernel.Conn == nil {
+		return nil
+	}
+	if _, err := n.kernel.generation(); err != nil {
+		return err
+	}
+	for _, f := range n.families {
+		info, err := n.kernel.tableInfo(f)
+		if err != nil {
+			return err
+		}
+		if err := n.claim(f, info); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Families returns the IP families that are served: both, or only IPv4 where IPv6 is disabled on the Node.
+func (n *NFT) Families() []npl.Family {
+	var out []npl.Family
+	for _, f := range n.families {
+		out = append(out, f.ip)
+	}
+	return out
+}
+
+// Self returns the addresses at which node ports were served when the tables were last loaded, written or repaired.
+func (n *NFT) Self() []netip.Addr {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.self)
+}
+
+// Load reads what is in the kernel now. It writes nothing.
+func (n *NFT) Load() (Snapshot, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	out := Snapshot{Mappings: map[Key]netip.AddrPort{}, Cooling: map[Key]time.Duration{}}
+	if err := n.refreshSelf(); err != nil {
+		return out, err
+	}
+	for _, f := range n.families {
+		s, err := n.read(f)
+		if err != nil {
+			return Snapshot{}, err
+		}
+		n.known[f], n.stale[f] = s, false
+		s.mappings(f, out)
+		s.cooling(f, n.now(), out)
+		_, hasMap := s.elements[setPorts]
+		_, hasCooling := s.elements[setCooling]
+		out.Fresh = out.Fresh || !hasMap || !hasCooling
+	}
+	return out, nil
+}
+
+// Apply writes a change: one transaction per IP family that holds only what differs, then the conntrack entries. After an
+// error in one family the other is still written; applying the same change again is safe. Missing tables are made.
+func (n *NFT) Apply(c Change) error {
+	if err := c.validate(); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err := n.checkFamilies(sortedKeys(c.Set)); err != nil {
+		return err
+	}
+	if n.self == nil {
+		if err := n.refreshSelf(); err != nil {
+			return err
+		}
+	}
+	var errs []error
+	for _, f := range n.families {
+		if err := n.applyFamily(f, c); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		n.forget(f, c.flows(f))
+	}
+	return errors.Join(errs...)
+}
+
+func (n *NFT) applyFamily(f *family, c Change) error {
+	if n.known[f] == nil {
+		s, err := n.read(f)
+		if err != nil {
+			return err
+		}
+		n.known[f] = s
+	}
+	ports, cooling := maps.Clone(n.known[f].elements[setPorts]), n.stillCooling(f)
+	if ports == nil {
+		ports = map[string]element{}
+	}
+	for _, k := range c.Delete {
+		if k.Family == f.ip {
+			delete(ports, encodeKey(k))
+		}
+	}
+	for k, d := range c.Cool {
+		if k.Family == f.ip {
+			cooling[encodeKey(k)] = element{expires: n.now().Add(d)}
+		}
+	}
+	for k, target := range c.Set {
+		if k.Family == f.ip {
+			ports[encodeKey(k)] = element{data: encodeTarget(target)}
+			delete(cooling, encodeKey(k))
+		}
+	}
+	_, _, err := n.sync(f, n.want(f, ports, cooling))
+	return err
+}
+
+// Repair makes the tables equal to want, whatever was done to them: tables, chains, rules, sets and elements that are
+// missing, changed or surplus. It follows the Node's addresses too. It returns how many things somebody else had damaged;
+// what is made for the first time, and changes of addresses, do not count. With nothing to do it writes nothing.
+func (n *NFT) Repair(want map[Key]netip.AddrPort) (repaired int, err error) {
+	if err := (Change{Set: want}).validate(); err != nil {
+		return 0, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err := n.checkFamilies(sortedKeys(want)); err != nil {
+		return 0, err
+	}
+	if err := n.refreshSelf(); err != nil {
+		return 0, err
+	}
+	n.warnForeign()
+	var errs []error
+	for _, f := range n.families {
+		count, err := n.repairFamily(f, want)
+		repaired += count
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return repaired, errors.Join(errs...)
+}
+
+func (n *NFT) repairFamily(f *family, mappings map[Key]netip.AddrPort) (int, error) {
+	ports := map[string]element{}
+	for k, target := range mappings {
+		if k.Family == f.ip {
+			ports[encodeKey(k)] = element{data: encodeTarget(target)}
+		}
+	}
+	before := n.known[f]
+	n.stale[f] = true
+	had, d, err := n.sync(f, n.want(f, ports, n.stillCooling(f)))
+	if err != nil || d.empty() {
+		return 0, err
+	}
+	flows := map[flow]netip.AddrPort{}
+	for _, key := range d.keys(setPorts) {
+		if k, err := f.decodeKey(key); err == nil && k.Protocol == npl.UDP {
+			flows[k.flow()] = mappings[k]
+		}
+	}
+	if d.rebuild {
+		for k, target := range mappings {
+			if k.Family == f.ip && k.Protocol == npl.UDP {
+				flows[k.flow()] = target
+			}
+		}
+	}
+	n.forget(f, flows)
+	if before == nil || !before.exists {
+		return 0, nil
+	}
+	count := len(had.wrong)
+	for _, set := range n.layouts[f].sets {
+		followed := set.name == setSelf || set.name == setUturn
+		if !followed || !maps.Equal(had.elements[set.name], before.elements[set.name]) {
+			count += len(d.keys(set.name))
+		}
+	}
+	if count > 0 {
+		n.cfg.Log.Warn("repaired the nftables table that somebody else had changed", zap.Stringer("table", f),
+			zap.Int("things", count), zap.Strings("wrong", had.wrong))
+	}
+	return count, nil
+}
+
+// want completes ports and cooling to all sets of f.
+func (n *NFT) want(f *family, ports, cooling map[string]element) wanted {
+	self, uturn := map[string]element{}, map[string]element{}
+	for _, a := range n.self {
+		if npl.FamilyOf(a) == f.ip {
+			self[encodeAddr(a)] = element{}
+		}
+	}
+	for _, index := range interfaces(n.links, f.ip) {
+		uturn[encodePair(encodeInterface(index))] = element{}
+	}
+	w := wanted{
+		setPorts: ports, setSelf: self, setCooling: cooling,
+		setHairpin: hairpins(ports, int(f.addrType.Bytes)), setUturn: uturn,
+	}
+	for _, p := range protocols {
+		w[setOf(p)] = portsOf(p, ports)
+	}
+	return w
+}
+
+// stillCooling returns what this process knows to be cooling, so that a flushed table gets it back.
+func (n *NFT) stillCooling(f *family) map[string]element {
+	out := map[string]element{}
+	if s := n.known[f]; s != nil {
+		for key, e := range s.elements[setCooling] {
+			if e.expires.After(n.now()) {
+				out[key] = e
+			}
+		}
+	}
+	return out
+}
+
+// syncAttempts bounds how often a transaction is tried when others write at the same time.
+const syncAttempts = 4
+
+// sync writes what separates f's table from want, and returns what was there and what differed. A transaction that fails
+// because the table was not as known is computed again from a fresh read.
+func (n *NFT) sync(f *family, want wanted) (*state, difference, error) {
+	var last error
+	for range syncAttempts {
+		s := n.known[f]
+		if s == nil || n.stale[f] {
+			var err error
+			if s, err = n.read(f); err != nil {
+				return nil, difference{}, err
+			}
+		}
+		d := compare(s, want, n.now())
+		if !d.empty() {
+			if last = n.write(f, s, d); last != nil {
+				n.stale[f] = true
+				// Acknowledgements of the failed transaction may still be waiting in the socket.
+				if err := n.kernel.dial(); err != nil {
+					return nil, d, err
+				}
+				if !transient(last) {
+					return nil, d, last
+				}
+				continue
+			}
+		}
+		n.remember(f, s, want)
+		return s, d, nil
+	}
+	return nil, difference{}, fmt.Errorf("gave up after %d attempts: %w", syncAttempts, last)
+}
+
+// transient reports whether a fresh read may help: somebody changed the table meanwhile, or messages were lost.
+func transient(err error) bool {
+	for _, e := range []error{unix.ENOENT, unix.EEXIST, unix.EBUSY, unix.EINTR, unix.ENOBUFS, unix.EAGAIN} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+func (n *NFT) remember(f *family, had *state, want wanted) {
+	cooling := maps.Clone(want[setCooling])
+	for key, e := range had.elements[setCooling] {
+		_, again := cooling[key]
+		_, mapped := want[setPorts][key]
+		if !again && !mapped && e.expires.After(n.now()) {
+			cooling[key] = e
+		}
+	}
+	elements := maps.Clone(want)
+	elements[setCooling] = cooling
+	n.known[f] = &state{tableInfo: tableInfo{exists: true, comment: n.cfg.mark()}, elements: elements}
+	n.stale[f] = false
+}
+
+func (n *NFT) refreshSelf() error {
+	all, err := n.addresses()
+	if err != nil {
+		return err
+	}
+	n.links, n.self = all, served(all)
+	if n.self == nil {
+		n.self = []netip.Addr{}
+	}
+	return nil
+}
+
+func (n *NFT) checkFamilies(keys []Key) error {
+	for _, k := range keys {
+		if !slices.ContainsFunc(n.families, func(f *family) bool { return f.ip == k.Family }) {
+			return fmt.Errorf("node port %s: %s is disabled on this Node: enable it, or do not ask for it", k, k.Family)
+		}
+	}
+	return nil
+}
+
+// Close releases the ports and closes all sockets. Tables stay as they are.
+func (n *NFT) Close() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.kernel.hangUp()
+	n.route.Close()
+	return n.sockets.close()
+}
+
+// Cleanup deletes our tables and forgets the UDP flows that went through them. Sockets stay until Close.
+func (n *NFT) Cleanup() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var errs []error
+	for _, f := range n.families {
+		s, err := n.read(f)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if !s.exists {
+			continue
+		}
+		t := &transaction{f: f}
+		t.deleteTable()
+		if err := n.kernel.commit(t); err != nil {
+			// Gone meanwhile is as good.
+			if dialErr := n.kernel.dial(); !errors.Is(err, unix.ENOENT) || dialErr != nil {
+				errs = append(errs, err, dialErr)
+				continue
+			}
+		}
+		flows := map[flow]netip.AddrPort{}
+		for key := range s.elements[setPorts] {
+			if k, err := f.decodeKey(key); err == nil && k.Protocol == npl.UDP {
+				flows[k.flow()] = netip.AddrPort{}
+			}
+		}
+		n.forget(f, flows)
+		delete(n.known, f)
+	}
+	return errors.Join(errs...)
+}
+
+func (n *NFT) warnOnce(key, message string, fields ...zap.Field) {
+	if !n.warned[key] {
+		n.warned[key] = true
+		n.cfg.Log.Warn(message, fields...)
+	}
+}
