@@ -37,7 +37,7 @@ bench: deps ## benchmarks, which print and never fail on a number
 	go test -run '^$$' -bench . -benchmem ./agent/... ./lbsync/... ./providers/... ./e2e/...
 
 kubectl: ## talk to the running lab: make kubectl ARGS='get pods -A'
-	@go run ./e2e/cmd/lab kubectl $(ARGS)
+	@go run ./e2e/cmd/lab kubectl -- $(ARGS)
 
 clean: ## remove what was built here; the lab's cache outside the tree stays
 	rm -rf $(BIN)

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+const module = "github.com/nplbridge/nplbridge/"
+
+// needLab are the packages whose tests need the lab's programs or start a lab.
+var needLab = []string{module + "e2e/chart", module + "e2e/lab", module + "e2e/stories"}
+
+func fastStages() []stage {
+	return []stage{
+		{"gofmt and vet", vet},
+		{"unit tests, race detector", unit},
+	}
+}
+
+func labStages(scratch string) []stage {
+	programs := filepath.Join(scratch, "programs")
+	env := []string{"NPLBRIDGE_PROGRAMS=" + programs}
+	return []stage{
+		{"the lab's programs", func(ctx context.Context) (tally, error) {
+			return tally{}, stream(ctx, "go", "run", "./e2e/cmd/lab", "build", "--output", programs)
+		}},
+		{"nested modules, vet", vetNested},
+		{"stories in the lab", func(ctx context.Context) (tally, error) {
+			if _, err := os.Stat(programs); err != nil {
+				return tally{}, errors.New("the lab's programs are missing, see above")
+			}
+			return tests(command(ctx, ".", env, "go", append([]string{"test", "-json", "-count=1", "-timeout=30m", "-p=1"}, needLab...)...))
+		}},
+		{"a story as an unprivileged user", func(ctx context.Context) (tally, error) { return rootless(ctx, scratch, programs) }},
+	}
+}
+
+func lintStages() []stage {
+	return []stage{
+		{"gofmt and vet", vet},
+		{"golangci-lint", func(ctx context.Context) (tally, error) {
+			return tally{}, stream(ctx, "go", "tool", "-modfile=.ci/tools/lint/go.mod", "golangci-lint", "run")
+		}},
+		{"go mod tidy", tidy},
+		{"nested modules, vet", vetNested},
+	}
+}
+
+// stream runs a program whose output is for people.
+func stream(ctx context.Context, name string, args ...string) error {
+	c := command(ctx, ".", nil, name, args...)
+	c.Stdout, c.Stderr = os.Stdout, os.Stderr
+	if err := c.Run(); err != nil {
+		return fmt.Errorf("%s %s: %w", name, strings.Join(args, " "), err)
+	}
+	return nil
+}
+
+func vet(ctx context.Context) (tally, error) {
+	files, err := output(ctx, ".", "git", "ls-files", "--cached", "--others", "--exclude-standard", "*.go")
+	if err != nil {
+		return tally{}, err
+	}
+	files = slices.DeleteFunc(files, func(f string) bool { _, err := os.Stat(f); return err != nil }) // deleted, not yet committed
+	unformatted, err := output(ctx, ".", "gofmt", append([]string{"-l"}, files...)...)
+	if err != nil {
+		return tally{}, err
+	}
+	if len(unformatted) > 0 {
+		err = fmt.Errorf("not formatted, run gofmt -w: %s", strings.Join(unformatted, " "))
+	}
+	return tally{}, errors.Join(err, run(ctx, ".", nil, "go", "vet", "./...", "./.ci/stages"))
+}
+
+func unit(ctx context.Context) (tally, error) {
+	packages, err := output(ctx, ".", "go", "list", "./...")
+	if err != nil {
+		return tally{}, err
+	}
+	packages = slices.DeleteFunc(packages, func(p string) bool { return slices.Contains(needLab, p) })
+	return tests(command(ctx, ".", nil, "go", append([]string{"test", "-json", "-race", "-timeout=10m", "./.ci/stages"}, packages...)...))
+}
+
+// nested returns the directories of the modules below the root's.
+func nested(ctx context.Context) ([]string, error) {
+	files, err := output(ctx, ".", "git", "ls-files", "--cached", "--others", "--exclude-standard", "*/go.mod")
+	var dirs []string
+	for _, f := range files {
+		dirs = append(dirs, filepath.Dir(f))
+	}
+	return dirs, err
+}
+
+// vetNested vets with cgo off, as the programs are built: the compiled packages are then the same ones.
+func vetNested(ctx context.Context) (tally, error) {
+	dirs, err := nested(ctx)
+	for _, dir := range dirs {
+		packages, listErr := output(ctx, dir, "go", "list", "-e", "./...")
+		if listErr == nil && len(packages) > 0 { // a module of tools has none
+			listErr = run(ctx, dir, []string{"CGO_ENABLED=0"}, "go", "vet", "./...")
+		}
+		err = errors.Join(err, listErr)
+	}
+	return tally{}, err
+}
+
+func tidy(ctx context.Context) (tally, error) {
+	dirs, err := nested(ctx)
+	for _, dir := range append([]string{"."}, dirs...) {
+		if e := run(ctx, dir, nil, "go", "mod", "tidy", "-diff"); e != nil {
+			err = errors.Join(err, fmt.Errorf("in %s: %w", dir, e))
+		}
+	}
+	return tally{}, err
+}
+
+// unprivileged is the user and group that own nothing, "nobody" on every Linux.
+const unprivileged = "65534"
+
+// rootless runs one story as nobody. That user can neither build nor read a clone in root's home, so it gets the test's
+// program and a copy of the files that it reads. Where stages itself is not root, every story ran like this already.
+func rootless(ctx context.Context, scratch, programs string) (tally, error) {
+	if os.Geteuid() != 0 {
+		fmt.Println("not root: the stories above ran as an unprivileged user")
+		return tally{}, nil
+	}
+	if _, err := os.Stat(programs); err != nil {
+		return tally{}, errors.New("the lab's programs are missing, see above")
+	}
+	clone, home := filepath.Join(scratch, "clone"), filepath.Join(scratch, "home")
+	stories := filepath.Join(clone, "e2e/stories")
+	program := filepath.Join(scratch, "stories.test")
+	err := errors.Join(
+		os.MkdirAll(home, 0o777), os.Chmod(home, 0o777),
+		run(ctx, ".", nil, "go", "test", "-c", "-o", program, "./e2e/stories"),
+	)
+	for _, path := range []string{"go.mod", "charts", "e2e/stories/testdata"} {
+		if from, e := os.Stat(path); e != nil {
+			err = errors.Join(err, e)
+		} else if to := filepath.Join(clone, path); from.IsDir() {
+			err = errors.Join(err, os.CopyFS(to, os.DirFS(path)))
+		} else {
+			err = errors.Join(err, os.MkdirAll(clone, 0o755), run(ctx, ".", nil, "cp", path, to))
+		}
+	}
+	if err = errors.Join(err, run(ctx, ".", nil, "chmod", "-R", "a+rX", scratch)); err != nil {
+		return tally{}, err
+	}
+	path := os.Getenv("PATH") + ":/usr/sbin:/sbin"
+	return tests(command(ctx, ".", nil,
+		"go", "tool", "test2json", "-p", module+"e2e/stories",
+		"setpriv", "--reuid", unprivileged, "--regid", unprivileged, "--clear-groups",
+		"env", "-C", stories, "-u", "XDG_RUNTIME_DIR", "-u", "XDG_CACHE_HOME", "-u", "NPLBRIDGE_CACHE",
+		"HOME="+home, "TMPDIR="+home, "PATH="+path, "NPLBRIDGE_PROGRAMS="+programs,
+		program, "-test.v=test2json", "-test.timeout=15m", "-test.run=^TestStories$/^quickstart$"))
+}
