@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"net/netip"
 	"time"
 )
 
@@ -26,12 +25,3 @@ type Config struct {
 
 // PortRange is an inclusive range of ports, 1..65535, First <= Last.
 type PortRange struct{ First, Last uint16 }
-
-// Mapping of one Pod port as status shows it.
-type Mapping struct {
-	Pod      string // "namespace/name"
-	PodUID   string
-	Protocol string // "tcp" or "udp"
-	NodePort uint16
-	Target   netip.AddrPort // Pod address and port
-}

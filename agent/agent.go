@@ -1,0 +1,196 @@
+// Package agent gives each port of each Service-backend Pod a port of the Pod's own Node, and publishes it in the Pod's
+// annotation. It is everything npl-agent does, without its command line.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+
+	"github.com/nplbridge/nplbridge/agent/internal/dataplane"
+	"github.com/nplbridge/nplbridge/agent/internal/inventory"
+	"github.com/nplbridge/nplbridge/agent/internal/loop"
+	"github.com/nplbridge/nplbridge/agent/internal/ports"
+	"github.com/nplbridge/nplbridge/agent/internal/publish"
+)
+
+// apiPatience is how long Run waits for the API server's first answer before it gives up.
+const apiPatience = time.Minute
+
+// Check is one named condition of readiness; its function returns nil when it holds, and else why not.
+type Check struct {
+	Name  string
+	Check func() error
+}
+
+// Agent serves one Node.
+type Agent struct {
+	cfg       Config
+	client    kubernetes.Interface
+	log       *zap.Logger
+	open      opener
+	inventory *inventory.Inventory
+	publisher *publish.Publisher
+	metrics   *loop.Metrics
+	loop      atomic.Pointer[loop.Loop] // nil until the kernel is open
+}
+
+// kernel is the dataplane and its life cycle.
+type kernel interface {
+	loop.Dataplane
+	Watch(context.Context) <-chan struct{}
+	Close() error
+	Cleanup() error
+}
+
+type opener func(dataplane.Config) (kernel, error)
+
+func openNFT(cfg dataplane.Config) (kernel, error) {
+	nft, err := dataplane.Open(cfg)
+	if err != nil {
+		return nil, err // not a nil *NFT inside an interface
+	}
+	return nft, nil
+}
+
+// New returns an agent that has not started. It touches neither the API server nor the kernel. The client should allow at least
+// 200 requests a second: the agent has a limit of its own for what it writes.
+func New(cfg Config, client kubernetes.Interface, log *zap.Logger, reg prometheus.Registerer) (*Agent, error) {
+	return newAgent(cfg, client, log, reg, openNFT)
+}
+
+func newAgent(cfg Config, client kubernetes.Interface, log *zap.Logger, reg prometheus.Registerer, open opener) (*Agent, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	a := &Agent{cfg: cfg, client: client, log: log, open: open}
+	var err error
+	if a.metrics, err = loop.NewMetrics(reg); err != nil {
+		return nil, err
+	}
+	if a.inventory, err = inventory.New(client, cfg.NodeName, a.trigger); err != nil {
+		return nil, err
+	}
+	a.publisher = publish.New(client, log, func(r publish.Result) {
+		a.metrics.Patches.WithLabelValues(string(r)).Inc()
+		a.trigger()
+	})
+	return a, nil
+}
+
+func (a *Agent) trigger() {
+	if l := a.loop.Load(); l != nil {
+		l.Trigger()
+	}
+}
+
+// Run serves the Node until ctx ends, and then returns nil; rules and annotations stay, so that traffic goes on. It returns an
+// error when the API server does not answer for a minute at the start, or when the kernel lacks something.
+func (a *Agent) Run(ctx context.Context) error {
+	uid, err := clusterUID(ctx, a.client)
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	k, err := a.open(dataplane.Config{ClusterUID: uid, Masquerade: a.cfg.Masquerade, Log: a.log})
+	if err != nil {
+		return fmt.Errorf("opening the dataplane: %w", err)
+	}
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: a.client.EventsV1()})
+	defer broadcaster.Shutdown()
+	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+		return errors.Join(fmt.Errorf("starting the Event recorder: %w", err), k.Close())
+	}
+	reporter := &reporter{recorder: broadcaster.NewRecorder(scheme.Scheme, "npl-agent"), log: a.log}
+	l := loop.New(a.inventory, k, a.publisher, reporter, clock.RealClock{}, a.log, a.metrics, loop.Settings{
+		Range:          ports.Range(a.cfg.PortRange),
+		AddressTypes:   a.cfg.NodeAddressTypes,
+		CoolDown:       a.cfg.CoolDown,
+		RepairInterval: a.cfg.RepairInterval,
+		WithdrawGrace:  a.cfg.WithdrawGrace,
+		Cursor:         uint16(rand.N(ports.Range(a.cfg.PortRange).Size())),
+	})
+	a.loop.Store(l)
+
+	var wg sync.WaitGroup
+	wg.Go(func() { a.inventory.Run(ctx) })
+	wg.Go(func() { a.publisher.Run(ctx) })
+	wg.Go(func() {
+		if !a.inventory.WaitForSync(ctx) {
+			return
+		}
+		wg.Go(func() {
+			for range k.Watch(ctx) {
+				l.Repair()
+			}
+		})
+		l.Run(ctx)
+	})
+	wg.Wait()
+	if err := k.Close(); err != nil {
+		a.log.Warn("closing the dataplane", zap.Error(err))
+	}
+	return nil
+}
+
+// clusterUID returns the UID of Namespace kube-system, which names the cluster.
+func clusterUID(ctx context.Context, client kubernetes.Interface) (string, error) {
+	uid, err := backoff.Retry(ctx, func() (string, error) {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		ns, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+		if err != nil {
+			return "", err
+		}
+		return string(ns.UID), nil
+	}, backoff.WithMaxElapsedTime(apiPatience))
+	if err != nil {
+		return "", fmt.Errorf("reading Namespace kube-system, whose UID marks what is ours: %w: check that the API server can be reached and that the agent may get this Namespace", err)
+	}
+	return uid, nil
+}
+
+// Checks returns what readiness consists of: "caches" (the API server has been read), "first-sync" (everything wanted was served
+// once), "dataplane" (the kernel took the last change).
+func (a *Agent) Checks() []Check {
+	withLoop := func(check func(*loop.Loop) error) func() error {
+		return func() error {
+			l := a.loop.Load()
+			if l == nil {
+				return errors.New("the dataplane is not open yet")
+			}
+			return check(l)
+		}
+	}
+	return []Check{
+		{"caches", a.inventory.Synced},
+		{"first-sync", withLoop((*loop.Loop).FirstSync)},
+		{"dataplane", withLoop((*loop.Loop).Kernel)},
+	}
+}
+
+// StatusDocument is what Status returns.
+type StatusDocument = loop.Document
+
+// Status returns the StatusDocument of the last pass over the Node, ready to be written as JSON.
+func (a *Agent) Status() any {
+	if l := a.loop.Load(); l != nil {
+		return l.Document()
+	}
+	return StatusDocument{Node: a.cfg.NodeName, Error: "starting: the API server has not answered yet"}
+}

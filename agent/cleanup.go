@@ -1,0 +1,77 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/nplbridge/nplbridge/agent/internal/dataplane"
+	"github.com/nplbridge/nplbridge/agent/internal/model"
+	"github.com/nplbridge/nplbridge/agent/internal/publish"
+	"github.com/nplbridge/nplbridge/agent/npl"
+)
+
+// Cleanup takes everything of the agent off this Node, in the order that lets load balancers follow: the annotations of the Node's
+// Pods, then, WithdrawGrace later, the kernel's tables. The agent must have been stopped before. If an annotation cannot be
+// removed the tables stay, so that nothing is published that does not work.
+func Cleanup(ctx context.Context, cfg Config, client kubernetes.Interface, log *zap.Logger) error {
+	return cleanup(ctx, cfg, client, log, openNFT)
+}
+
+func cleanup(ctx context.Context, cfg Config, client kubernetes.Interface, log *zap.Logger, open opener) error {
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	uid, err := clusterUID(ctx, client)
+	if err != nil {
+		return err
+	}
+	k, err := open(dataplane.Config{ClusterUID: uid, Masquerade: cfg.Masquerade, Log: log})
+	if err != nil {
+		return fmt.Errorf("opening the dataplane: %w", err)
+	}
+	removed, err := removeAnnotations(ctx, cfg.NodeName, client, log)
+	if err != nil {
+		return errors.Join(err, k.Close())
+	}
+	if removed > 0 {
+		log.Info("annotations removed; the tables follow after withdrawGrace", zap.Int("pods", removed), zap.Duration("withdrawGrace", cfg.WithdrawGrace))
+		select {
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("cleanup was interrupted before the tables were removed: run it again: %w", ctx.Err()), k.Close())
+		case <-time.After(cfg.WithdrawGrace):
+		}
+	}
+	if err := k.Cleanup(); err != nil {
+		return errors.Join(fmt.Errorf("removing the tables %s: %w", dataplane.TableName, err), k.Close())
+	}
+	log.Info("tables removed", zap.String("table", dataplane.TableName))
+	return k.Close()
+}
+
+func removeAnnotations(ctx context.Context, nodeName string, client kubernetes.Interface, log *zap.Logger) (removed int, err error) {
+	pods, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", nodeName).String()})
+	if err != nil {
+		return 0, fmt.Errorf("listing the Pods of Node %s: %w", nodeName, err)
+	}
+	var errs []error
+	for _, pod := range pods.Items {
+		if _, ok := pod.Annotations[npl.Annotation]; !ok || pod.Spec.NodeName != nodeName {
+			continue
+		}
+		d := publish.Desired{Pod: model.Pod{UID: string(pod.UID), Namespace: pod.Namespace, Name: pod.Name}}
+		if _, err := publish.Patch(ctx, client, d); err != nil && !publish.IsGone(err) {
+			errs = append(errs, fmt.Errorf("removing the annotation of Pod %s: %w", d.Pod, err))
+			continue
+		}
+		log.Info("annotation removed", zap.Stringer("pod", d.Pod))
+		removed++
+	}
+	return removed, errors.Join(errs...)
+}

@@ -1,0 +1,166 @@
+// Package loop turns everything that changed into one pass over the whole Node: model, ports, sockets, one kernel transaction,
+// annotations. Passes never overlap.
+//
+// The order is the point. A mapping is published only after the kernel has it; it is withdrawn from the annotation first, and its
+// rule goes when that is confirmed and the grace has passed. Only a Pod that is gone loses its rule at once.
+package loop
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"go.uber.org/zap"
+	"k8s.io/utils/clock"
+
+	"github.com/nplbridge/nplbridge/agent/internal/dataplane"
+	"github.com/nplbridge/nplbridge/agent/internal/model"
+	"github.com/nplbridge/nplbridge/agent/internal/ports"
+	"github.com/nplbridge/nplbridge/agent/internal/publish"
+	"github.com/nplbridge/nplbridge/agent/npl"
+)
+
+// Inventory is what exists, from synced caches.
+type Inventory interface {
+	Node() model.Node
+	Pods() []model.Pod
+	Services() []model.Service // the enabled ones
+}
+
+// Dataplane is the kernel. See package dataplane for what each method promises.
+type Dataplane interface {
+	Families() []npl.Family
+	Load() (dataplane.Snapshot, error)
+	Apply(dataplane.Change) error
+	Repair(want map[dataplane.Key]netip.AddrPort) (repaired int, err error)
+	Reserve(dataplane.Key) error
+	Release(dataplane.Key)
+}
+
+// Publisher writes annotations. See package publish for what each method promises.
+type Publisher interface {
+	Set([]publish.Desired)
+	Published(model.Pod) ([]npl.Mapping, error)
+	Failure(uid string) error
+}
+
+// Reporter tells people, once each time something begins.
+type Reporter interface {
+	Refused(model.Refusal)
+	Withdrawn(model.Refusal) // it no longer applies
+}
+
+// Settings are what the administrator chose; agent.Config says what each means.
+type Settings struct {
+	Range          ports.Range
+	AddressTypes   []string
+	CoolDown       time.Duration
+	RepairInterval time.Duration
+	WithdrawGrace  time.Duration
+	// Cursor is where in Range the first port is taken; random in production.
+	Cursor uint16
+}
+
+const (
+	// minGap lets a burst of changes become one pass. It is also the least time between two passes.
+	minGap     = 10 * time.Millisecond
+	firstRetry = 100 * time.Millisecond
+	lastRetry  = 30 * time.Second
+)
+
+// Loop is the agent's heart. Only its own goroutine touches its state; what others may read is in Document.
+type Loop struct {
+	inventory Inventory
+	kernel    Dataplane
+	publisher Publisher
+	reporter  Reporter
+	clock     clock.WithTicker
+	log       *zap.Logger
+	metrics   *Metrics
+	settings  Settings
+
+	trigger   chan struct{}
+	repairNow atomic.Bool
+
+	alloc    *ports.Allocator
+	entries  map[model.Key]*entry
+	adopted  bool
+	reread   bool                    // what the kernel holds is not certain
+	recool   map[model.Key]time.Time // cooling ports that the kernel does not know of
+	repaired time.Time               // when the kernel was last compared
+	reported map[model.Refusal]bool
+
+	mu        sync.Mutex
+	document  Document
+	completed bool  // one pass has succeeded
+	kernelErr error // of the last pass
+}
+
+// New returns a loop that has not started.
+func New(inv Inventory, kernel Dataplane, pub Publisher, rep Reporter, clk clock.WithTicker, log *zap.Logger, m *Metrics, s Settings) *Loop {
+	m.RangeSize.Set(float64(s.Range.Size()))
+	return &Loop{
+		inventory: inv, kernel: kernel, publisher: pub, reporter: rep, clock: clk, log: log, metrics: m, settings: s,
+		trigger:  make(chan struct{}, 1),
+		alloc:    ports.New(s.Range, s.Cursor),
+		entries:  map[model.Key]*entry{},
+		recool:   map[model.Key]time.Time{},
+		reported: map[model.Refusal]bool{},
+	}
+}
+
+// Trigger asks for a pass soon. Several calls before it begins make one pass.
+func (l *Loop) Trigger() {
+	select {
+	case l.trigger <- struct{}{}:
+	default:
+	}
+}
+
+// Repair asks for a pass soon that also compares the kernel with what it should hold.
+func (l *Loop) Repair() {
+	l.repairNow.Store(true)
+	l.Trigger()
+}
+
+// Run makes passes until ctx ends: after Trigger, when a deadline is reached, every RepairInterval, and after a failure with
+// growing pauses. The caches must have synced before.
+func (l *Loop) Run(ctx context.Context) {
+	retry := backoff.NewExponentialBackOff()
+	retry.InitialInterval, retry.MaxInterval, retry.Multiplier = firstRetry, lastRetry, 2
+	timer := l.clock.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.trigger:
+		case <-timer.C():
+		}
+		next, err := l.Sync()
+		if err == nil {
+			retry.Reset()
+		} else {
+			again := l.clock.Now().Add(retry.NextBackOff())
+			l.log.Error("pass failed; trying again", zap.Time("at", again), zap.Error(err))
+			next = earlier(next, again)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.clock.After(minGap):
+		}
+		timer.Reset(max(0, next.Sub(l.clock.Now())))
+	}
+}
+
+// earlier returns the earlier of two times; the zero time is never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

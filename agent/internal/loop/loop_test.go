@@ -1,0 +1,406 @@
+package loop
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nplbridge/nplbridge/agent/internal/model"
+)
+
+func TestPublishedAfterProgrammed(t *testing.T) {
+	w := newWorld(t)
+	w.addPod("a", web)
+	w.addService("web", web, 80)
+	w.settle()
+	w.wantLog(t, "program 61000 10.0.0.1:80", "publish a [192.0.2.1:61000->80/tcp]")
+	if got := len(w.kernel.Sockets()); got != 1 {
+		t.Errorf("%d sockets held, want 1", got)
+	}
+}
+
+func TestRuleGoesOnlyAfterTheAnnotationAndTheGrace(t *testing.T) {
+	w := newWorld(t)
+	w.addPod("a", web)
+	w.addService("web", web, 80)
+	w.settle()
+	w.log = nil
+
+	delete(w.services, "web")
+	w.mustSync()
+	w.clock.Step(time.Hour) // the API server is slow: the rule waits however long that takes
+	w.mustSync()
+	w.wantLog(t)
+	w.deliver()
+	next := w.mustSync()
+	w.wantLog(t, "publish a []")
+	if want := w.clock.Now().Add(w.settings.WithdrawGrace); next.After(want) {
+		t.Errorf("next pass at %s, want %s at the latest", next, want)
+	}
+	w.after(w.settings.WithdrawGrace - time.Second)
+	w.wantLog(t)
+	w.after(time.Second)
+	w.wantLog(t, "remove 61000")
+	if got := len(w.kernel.Sockets()); got != 0 {
+		t.Errorf("%d sockets still held", got)
+	}
+}
+
+func TestWantedAgainWithinTheGraceKeepsThePort(t *testing.T) {
+	w := newWorld(t)
+	p := w.addPod("a", web)
+	w.addService("web", web, 80)
+	w.settle()
+	delete(w.services, "web")
+	w.after(w.settings.WithdrawGrace / 2)
+	w.log = nil
+	w.addService("web", web, 80)
+	w.after(time.Hour)
+	w.wantLog(t, "publish a [192.0.2.1:61000->80/tcp]")
+	if got := w.nodePort(p, 80); got != 61000 {
+		t.Errorf("node port %d", got)
+	}
+}
+
+func TestPodGoneLosesItsRuleAtOnceAndItsPortCools(t *testing.T) {
+	w := newWorld(t)
+	w.settings.Range.Last = w.settings.Range.First
+	w.start()
+	a := w.addPod("a", web)
+	w.addService("web", web, 80)
+	w.settle()
+	w.log = nil
+	delete(w.pods, a.UID)
+	b := w.addPod("b", web)
+	w.settle()
+	w.wantLog(t, "remove 61000")
+	if got := w.refusals(PortsExhausted); got != 1 {
+		t.Errorf("%d refusals for exhaustion, want 1", got)
+	}
+	next := w.mustSync()
+	if want := w.clock.Now().Add(w.settings.RepairInterval); next.After(want) {
+		t.Errorf("next pass at %s, after %s", next, want)
+	}
+	w.after(w.settings.CoolDown - time.Second)
+	w.wantLog(t)
+	if next := w.mustSync(); next.After(w.clock.Now().Add(time.Second)) {
+		t.Errorf("a Pod waits for a port that is free in a second, and the next pass is at %s", next)
+	}
+	w.after(time.Second)
+	if got := w.nodePort(b, 80); got != 61000 {
+		t.Errorf("the waiting Pod has node port %d", got)
+	}
+}
+
+func TestExhaustionIsAllOrNonePerPodAndDisturbsNobody(t *testing.T) {
+	w := newWorld(t)
+	w.settings.Range.Last = w.settings.Range.First + 2
+	w.start()
+	big := w.addPod("big", map[string]string{"app": "big"})
+	w.addService("big", map[string]string{"app": "big"}, 1, 2, 3, 4)
+	small := w.addPod("small", web)
+	w.addService("web", web, 80)
+	w.settle()
+	if big.Annotated || w.nodePort(small, 80) == 0 {
+		t.Errorf("big %q, small %q", big.Annotation, small.Annotation)
+	}
+	if got := len(w.kernel.Rules()); got != 1 {
+		t.Errorf("%d rules, want 1", got)
+	}
+	if got := len(w.kernel.Sockets()); got != 1 {
+		t.Errorf("%d sockets, want 1: the attempt for the big Pod must let go of its ports", got)
+	}
+}
+
+func TestPodThatChangesItsAddressKeepsItsPort(t *testing.T) {
+	w := newWorld(t)
+	p := w.addPod("a", web)
+	w.addService("web", web, 80)
+	w.settle()
+	w.log = nil
+	p.IPs[0] = w.newIP()
+	w.settle()
+	w.wantLog(t, "program 61000 10.0.0.2:80")
+
+	// Without any address the rule goes at once: the address may be another Pod's by now.
+	ip := p.IPs
+	p.IPs = nil
+	w.settle()
+	w.wantLog(t, "remove 61000", "publish a []")
+	p.IPs = ip
+	w.settle()
+	w.wantLog(t, "program 61000 10.0.0.2:80", "publish a [192.0.2.1:61000->80/tcp]")
+}
+
+func TestJunkAnnotationIsReplacedAndBlocksNobody(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.addPod("a", web), w.addPod("b", web)
+	a.Annotated, a.Annotation = true, "{junk"
+	w.addService("web", web, 80)
+	w.settle()
+	if w.nodePort(a, 80) == 0 || w.nodePort(b, 80) == 0 {
+		t.Errorf("a %q, b %q", a.Annotation, b.Annotation)
+	}
+	if got := w.refusals(AnnotationUnreadable); got != 1 {
+		t.Errorf("%d reports of the junk, want 1", got)
+	}
+	// Nothing wants the Pod any more: junk does not block the way back either.
+	a.Annotation = "null"
+	delete(w.services, "web")
+	w.settle()
+	w.after(w.settings.WithdrawGrace)
+	if a.Annotated || len(w.kernel.Rules()) != 0 {
+		t.Errorf("annotation %q, rules %v", a.Annotation, w.kernel.Rules())
+	}
+}
+
+func TestEditedAnnotationIsPutBack(t *testing.T) {
+	w := newWorld(t)
+	p := w.addPod("a", web)
+	w.addService("web", web, 80)
+	w.settle()
+	was := p.Annotation
+	p.Annotated, p.Annotation = false, ""
+	w.settle()
+	if p.Annotation != was {
+		t.Errorf("annotation %q, want %q", p.Annotation, was)
+	}
+}
+
+func TestRestartWritesNothing(t *testing.T) {
+	w := newWorld(t)
+	for _, name := range []string{"a", "b", "c"} {
+		w.addPod(name, web)
+	}
+	w.addService("web", web, 80, 81)
+	w.settle()
+	writes, patches := w.kernel.Writes(), w.patches
+	w.start()
+	w.settle()
+	if w.kernel.Writes() != writes || w.patches != patches {
+		t.Errorf("%d kernel writes and %d patches after a restart, want none", w.kernel.Writes()-writes, w.patches-patches)
+	}
+	if got := len(w.kernel.Sockets()); got != 6 {
+		t.Errorf("%d sockets after the restart, want 6", got)
+	}
+}
+
+func TestCoolingOutlivesTheProcess(t *testing.T) {
+	w := newWorld(t)
+	w.settings.Range.Last = w.settings.Range.First
+	w.start()
+	a := w.addPod("a", web)
+	w.addService("web", web, 80)
+	w.settle()
+	delete(w.pods, a.UID)
+	w.settle()
+	w.start()
+	b := w.addPod("b", web)
+	w.after(w.settings.CoolDown - time.Second) // the world fails on I2
+	if b.Annotated {
+		t.Error("a cooling port was given after a restart")
+	}
+	w.after(time.Second)
+	if w.nodePort(b, 80) != 61000 {
+		t.Error("the port was not given after the cool-down")
+	}
+}
+
+func TestRebootKeepsPublishedPortsAndRestsTheOthers(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.addPod("a", web), w.addPod("b", web)
+	w.addService("web", web, 80)
+	w.settle()
+	portA := w.nodePort(a, 80)
+	delete(w.pods, b.UID) // while the Node is down
+	w.flush()
+	a.IPs[0] = w.newIP()
+	w.start()
+	c := w.addPod("c", web)
+	w.settle()
+	if got := w.nodePort(a, 80); got != portA {
+		t.Errorf("Pod a moved from %d to %d", portA, got)
+	}
+	if c.Annotated {
+		t.Error("a new Pod got a port right after a reboot: what was freed lately is not known")
+	}
+	w.start() // killed again: the kernel remembers the rest
+	w.after(w.settings.CoolDown - time.Second)
+	if c.Annotated {
+		t.Error("the second start forgot the rest")
+	}
+	w.after(time.Second)
+	if !c.Annotated {
+		t.Error("the new Pod got no port after the cool-down")
+	}
+}
+
+func TestFirstStartOnANodeServesAtOnce(t *testing.T) {
+	w := newWorld(t)
+	a := w.addPod("a", web)
+	w.addService("web", web, 80)
+	w.settle()
+	if !a.Annotated {
+		t.Error("nothing was ever freed here, yet the Pod waits")
+	}
+}
+
+func TestBusyPortIsPassedOverButAdoptedOneStays(t *testing.T) {
+	w := newWorld(t)
+	w.kernel.SetBusy(tcp4(61000), true)
+	p := w.addPod("a", web)
+	w.addService("web", web, 80)
+	w.settle()
+	if got := w.nodePort(p, 80); got != 61001 {
+		t.Fatalf("node port %d, want 61001: 61000 is busy", got)
+	}
+	w.kernel.SetBusy(tcp4(61001), true)
+	w.start()
+	w.settle()
+	if got := w.nodePort(p, 80); got != 61001 {
+		t.Errorf("a published port moved to %d because its socket is busy", got)
+	}
+	if w.refusals(PortBusy) != 1 {
+		t.Errorf("%d reports, want 1", w.refusals(PortBusy))
+	}
+	w.kernel.SetBusy(tcp4(61001), false)
+	w.settle()
+	if got := len(w.kernel.Sockets()); got != 1 {
+		t.Errorf("%d sockets: the port was not taken once it could be", got)
+	}
+}
+
+func TestPodWithAHostPortWins(t *testing.T) {
+	w := newWorld(t)
+	a := w.addPod("a", web)
+	w.addService("web", web, 80)
+	w.settle()
+	w.log = nil
+	h := w.addPod("h", nil)
+	h.Ports = []model.ContainerPort{{Port: 9000, Protocol: "tcp", HostPort: 61000}}
+	w.mustSync()
+	for _, k := range w.kernel.Sockets() {
+		if k == tcp4(61000) {
+			t.Error("the socket of the taken port is still held")
+		}
+	}
+	w.settle()
+	w.wantLog(t, "program 61001 10.0.0.1:80", "publish a [192.0.2.1:61001->80/tcp]")
+	if got := w.nodePort(a, 80); got != 61001 {
+		t.Errorf("node port %d", got)
+	}
+	w.after(w.settings.WithdrawGrace)
+	w.wantLog(t, "remove 61000")
+	w.start()
+	w.settle()
+	w.wantLog(t)
+}
+
+func TestPortRangeChangeMovesEveryPod(t *testing.T) {
+	w := newWorld(t)
+	p := w.addPod("a", web)
+	w.addService("web", web, 80)
+	w.settle()
+	w.log = nil
+	w.settings.Range.First, w.settings.Range.Last = 62000, 62001
+	w.start()
+	w.settle()
+	w.wantLog(t, "program 62000 10.0.0.1:80", "publish a [192.0.2.1:62000->80/tcp]")
+	w.after(w.settings.WithdrawGrace)
+	w.wantLog(t, "remove 61000")
+	if got := w.nodePort(p, 80); got != 62000 {
+		t.Errorf("node port %d", got)
+	}
+	for _, k := range w.kernel.Sockets() {
+		if k.NodePort < 62000 {
+			t.Errorf("socket of %s is still held", k)
+		}
+	}
+}
+
+func TestFlushedRulesComeBack(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.addPod("a", web), w.addPod("b", web)
+	w.addService("web", web, 80)
+	w.settle()
+	delete(w.pods, b.UID)
+	w.settle()
+	patches := w.patches
+	w.flush()
+	w.loop.Repair()
+	w.settle()
+	w.settle()
+	if got := w.kernel.Rules()[tcp4(w.nodePort(a, 80))]; got.Addr() != a.IPs[0] {
+		t.Errorf("the rule leads to %v", got)
+	}
+	if w.patches != patches {
+		t.Error("annotations were patched for a repair")
+	}
+	if s, _ := w.kernel.Load(); len(s.Cooling) != 1 {
+		t.Errorf("%d ports cool in the kernel, want the one freed before the flush", len(s.Cooling))
+	}
+}
+
+func TestOnePodTheKernelRefusesHoldsUpNoOther(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.addPod("a", web), w.addPod("b", web)
+	w.addService("web", web, 80)
+	calls := 0
+	w.kernel.Before = func(op string) error {
+		if op != "apply" {
+			return nil
+		}
+		if calls++; calls <= 2 { // the transaction for all, and the one for Pod a
+			return errors.New("no")
+		}
+		return nil
+	}
+	if _, _, err := w.sync(); err == nil {
+		t.Error("no error")
+	}
+	w.deliver()
+	if a.Annotated || !b.Annotated {
+		t.Errorf("a %q, b %q", a.Annotation, b.Annotation)
+	}
+	if w.loop.Kernel() == nil || w.loop.FirstSync() == nil {
+		t.Error("readiness does not show the failure")
+	}
+	w.settle()
+	if !a.Annotated || w.loop.Kernel() != nil || w.loop.FirstSync() != nil {
+		t.Error("no recovery")
+	}
+}
+
+func TestTerminatedPodGivesUpEverything(t *testing.T) {
+	w := newWorld(t)
+	p := w.addPod("a", web)
+	w.addService("web", web, 80)
+	w.settle()
+	w.log = nil
+	p.Terminated = true
+	w.settle()
+	w.wantLog(t, "remove 61000", "publish a []")
+}
+
+func TestPortOfATerminatedPodRestsUntilItsAnnotationIsOff(t *testing.T) {
+	w := newWorld(t)
+	w.settings.Range.Last = w.settings.Range.First
+	w.start()
+	p := w.addPod("a", web)
+	w.addService("web", web, 80)
+	w.settle()
+	p.Terminated = true
+	w.mustSync()
+	b := w.addPod("b", web)
+	w.clock.Step(10 * w.settings.CoolDown) // the API server takes no patch all the while
+	w.mustSync()
+	w.mustSync()
+	if len(w.kernel.Rules()) != 0 {
+		t.Error("the port was given to another Pod while the annotation still listed it")
+	}
+	w.deliver()
+	w.after(w.settings.CoolDown)
+	if !b.Annotated {
+		t.Error("the port was never given")
+	}
+}

@@ -1,0 +1,349 @@
+package loop
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/nplbridge/nplbridge/agent/internal/dataplane"
+	"github.com/nplbridge/nplbridge/agent/internal/loop/kerneltest"
+	"github.com/nplbridge/nplbridge/agent/internal/model"
+	"github.com/nplbridge/nplbridge/agent/internal/ports"
+	"github.com/nplbridge/nplbridge/agent/internal/publish"
+	"github.com/nplbridge/nplbridge/agent/npl"
+)
+
+// fataler is what testing.T and rapid.T have in common.
+type fataler interface {
+	Helper()
+	Fatalf(format string, args ...any)
+	Logf(format string, args ...any)
+}
+
+// world is a Node with its API server and kernel, which outlive the loop. Everything that is written goes through it, and it holds each
+// write against the invariants: I1 (published only after programmed, rule removed only after withdrawn) and I2 (never
+// another owner before the cool-down has passed).
+type world struct {
+	t        fataler
+	clock    *testclock.FakeClock
+	kernel   *kerneltest.Kernel
+	settings Settings
+	loop     *Loop
+
+	pods     map[string]*model.Pod
+	services map[string]model.Service
+	node     model.Node
+
+	desired map[string]publish.Desired // what the loop wants published and the API does not have yet
+	apiDown bool
+	patches int
+	refused []model.Refusal
+	log     []string // writes in the order in which they happened
+
+	crashIn int // operations until the process dies; 0 = it lives
+	freed   map[dataplane.Key]freed
+	owners  map[dataplane.Key]string // Pod UID by programmed port
+	nextIP  uint32
+}
+
+type freed struct {
+	owner string
+	at    time.Time
+}
+
+// crashed is what the process dies of.
+type crashed struct{}
+
+func newWorld(t fataler) *world {
+	w := &world{
+		t:     t,
+		clock: testclock.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)),
+		settings: Settings{
+			Range: ports.Range{First: 61000, Last: 61005}, AddressTypes: []string{"InternalIP"},
+			CoolDown: 5 * time.Minute, RepairInterval: 30 * time.Second, WithdrawGrace: 30 * time.Second,
+		},
+		pods: map[string]*model.Pod{}, services: map[string]model.Service{},
+		node:    model.Node{Name: "node-1", Addresses: []model.NodeAddress{{Type: "InternalIP", IP: netip.MustParseAddr("192.0.2.1")}}},
+		desired: map[string]publish.Desired{}, freed: map[dataplane.Key]freed{}, owners: map[dataplane.Key]string{},
+	}
+	w.kernel = kerneltest.New(w.clock)
+	w.kernel.Before = func(op string) error { w.step(op); return nil }
+	w.kernel.Committed = w.committed
+	w.start()
+	return w
+}
+
+// start starts a process; the one before it is dead.
+func (w *world) start() {
+	w.kernel.Restart()
+	w.desired, w.crashIn = map[string]publish.Desired{}, 0
+	metrics, err := NewMetrics(prometheus.NewRegistry())
+	if err != nil {
+		w.t.Fatalf("%v", err)
+	}
+	w.loop = New(w, w.kernel, w, w, w.clock, zap.NewNop(), metrics, w.settings)
+}
+
+// step is one write of the process: it may die there.
+func (w *world) step(string) {
+	if w.crashIn > 0 {
+		if w.crashIn--; w.crashIn == 0 {
+			panic(crashed{})
+		}
+	}
+}
+
+// sync makes one pass; it returns false if the process died in it.
+func (w *world) sync() (lived bool, next time.Time, err error) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case crashed:
+			lived = false
+		default:
+			panic(r)
+		}
+	}()
+	next, err = w.loop.Sync()
+	return true, next, err
+}
+
+func (w *world) mustSync() time.Time {
+	w.t.Helper()
+	lived, next, err := w.sync()
+	if !lived || err != nil {
+		w.t.Fatalf("pass: lived %v, error %v", lived, err)
+	}
+	return next
+}
+
+// settle lets the API take what is wanted until nothing changes any more.
+func (w *world) settle() {
+	w.t.Helper()
+	for range 10 {
+		w.mustSync()
+		if len(w.desired) == 0 {
+			return
+		}
+		w.deliver()
+	}
+	w.t.Fatalf("annotations never settle: %v", w.desired)
+}
+
+// after lets time pass and settles.
+func (w *world) after(d time.Duration) {
+	w.t.Helper()
+	w.clock.Step(d)
+	w.settle()
+}
+
+// Inventory.
+
+func (w *world) Node() model.Node { return w.node }
+
+func (w *world) Pods() []model.Pod {
+	var out []model.Pod
+	for _, p := range w.pods {
+		out = append(out, *p)
+	}
+	return out
+}
+
+func (w *world) Services() []model.Service { return slices.Collect(maps.Values(w.services)) }
+
+// Publisher. Patches wait in desired until deliver.
+
+func (w *world) Set(all []publish.Desired) {
+	w.desired = map[string]publish.Desired{}
+	for _, d := range all {
+		pod, ok := w.pods[d.Pod.UID]
+		if !ok {
+			continue
+		}
+		have, err := npl.Decode(pod.Annotation)
+		same := pod.Annotated && err == nil && npl.Equal(have, d.Mappings)
+		if len(d.Mappings) == 0 {
+			same = !pod.Annotated
+		}
+		if !same {
+			w.desired[d.Pod.UID] = d
+		}
+	}
+}
+
+func (w *world) Published(pod model.Pod) ([]npl.Mapping, error) {
+	p, ok := w.pods[pod.UID]
+	if !ok || !p.Annotated {
+		return nil, nil
+	}
+	return npl.Decode(p.Annotation)
+}
+
+func (w *world) Failure(string) error {
+	if w.apiDown {
+		return errors.New("the API server is down")
+	}
+	return nil
+}
+
+// deliver makes the API server take every patch.
+func (w *world) deliver() {
+	w.t.Helper()
+	for _, uid := range slices.Sorted(maps.Keys(w.desired)) {
+		w.deliverOne(uid)
+	}
+}
+
+func (w *world) deliverOne(uid string) {
+	w.t.Helper()
+	d := w.desired[uid]
+	delete(w.desired, uid)
+	pod, ok := w.pods[uid]
+	if !ok {
+		return
+	}
+	for _, m := range d.Mappings {
+		k := dataplane.Key{Protocol: m.Protocol, Family: m.Family, NodePort: m.NodePort}
+		if slices.ContainsFunc(pod.Ports, func(p model.ContainerPort) bool { return p.HostPort == m.NodePort }) {
+			continue
+		}
+		ip, _ := pod.IP(m.Family)
+		if got := w.kernel.Rules()[k]; got != netip.AddrPortFrom(ip, m.PodPort) && !pod.Terminated && ip.IsValid() {
+			w.t.Fatalf("I1: Pod %s is published at %s, but the kernel leads to %v", pod, k, got)
+		}
+	}
+	w.patches++
+	pod.Annotated, pod.Annotation = len(d.Mappings) > 0, npl.Encode(d.Mappings)
+	if !pod.Annotated {
+		pod.Annotation = ""
+	}
+	w.logf("publish %s %v", pod.Name, d.Mappings)
+}
+
+// flush loses the tables.
+func (w *world) flush() {
+	w.kernel.Flush()
+	for k, owner := range w.owners {
+		w.freed[k] = freed{owner, w.clock.Now()}
+	}
+	clear(w.owners)
+}
+
+// Reporter.
+
+func (w *world) Refused(r model.Refusal)   { w.refused = append(w.refused, r) }
+func (w *world) Withdrawn(r model.Refusal) {}
+
+// Kernel.
+
+func (w *world) committed(c dataplane.Change) {
+	w.t.Helper()
+	for _, k := range c.Delete {
+		owner := w.owners[k]
+		if pod, ok := w.pods[owner]; ok && !pod.Terminated {
+			if _, addressed := pod.IP(k.Family); addressed {
+				for _, m := range w.listed(pod) {
+					if m.NodePort == k.NodePort && m.Protocol == k.Protocol && m.Family == k.Family {
+						w.t.Fatalf("I1: the rule of %s is removed while Pod %s is still published there", k, pod)
+					}
+				}
+			}
+		}
+		delete(w.owners, k)
+		w.freed[k] = freed{owner, w.clock.Now()}
+		w.logf("remove %d", k.NodePort)
+	}
+	for k, target := range c.Set {
+		owner := w.ownerOf(target.Addr())
+		if before, ok := w.freed[k]; ok && before.owner != owner && w.clock.Since(before.at) < w.settings.CoolDown {
+			w.t.Fatalf("I2: %s goes from Pod %q to Pod %q after %s", k, before.owner, owner, w.clock.Since(before.at))
+		}
+		if before, ok := w.owners[k]; ok && before != owner {
+			w.t.Fatalf("I2: %s is taken from Pod %q for Pod %q", k, before, owner)
+		}
+		w.owners[k] = owner
+		w.logf("program %d %s", k.NodePort, target)
+	}
+}
+
+func (w *world) listed(pod *model.Pod) []npl.Mapping {
+	if !pod.Annotated {
+		return nil
+	}
+	ms, _ := npl.Decode(pod.Annotation)
+	return ms
+}
+
+func (w *world) ownerOf(a netip.Addr) string {
+	for _, p := range w.pods {
+		if slices.Contains(p.IPs, a) && !p.Terminated {
+			return p.UID
+		}
+	}
+	return ""
+}
+
+func (w *world) logf(format string, args ...any) { w.log = append(w.log, fmt.Sprintf(format, args...)) }
+
+// What tests do to the world.
+
+func (w *world) addPod(name string, labels map[string]string) *model.Pod {
+	p := &model.Pod{UID: "uid-" + name, Namespace: "default", Name: name, Created: w.clock.Now(), Labels: labels, IPs: []netip.Addr{w.newIP()}}
+	w.pods[p.UID] = p
+	return p
+}
+
+func (w *world) newIP() netip.Addr {
+	w.nextIP++
+	return netip.AddrFrom4([4]byte{10, byte(w.nextIP >> 16), byte(w.nextIP >> 8), byte(w.nextIP)})
+}
+
+func (w *world) addService(name string, selector map[string]string, targets ...uint16) {
+	s := model.Service{Namespace: "default", Name: name, Type: "ClusterIP", Selector: selector, Families: []npl.Family{npl.IPv4}}
+	for _, p := range targets {
+		s.Ports = append(s.Ports, model.ServicePort{Protocol: npl.TCP, TargetPort: p})
+	}
+	w.services[name] = s
+}
+
+// nodePort returns where the annotation of a Pod says that its port is, or 0.
+func (w *world) nodePort(p *model.Pod, podPort uint16) uint16 {
+	for _, m := range w.listed(p) {
+		if m.PodPort == podPort {
+			return m.NodePort
+		}
+	}
+	return 0
+}
+
+func (w *world) refusals(r model.Reason) (n int) {
+	for _, f := range w.refused {
+		if f.Reason == r {
+			n++
+		}
+	}
+	return n
+}
+
+func (w *world) wantLog(t *testing.T, want ...string) {
+	t.Helper()
+	if got := strings.Join(w.log, "\n"); got != strings.Join(want, "\n") {
+		t.Errorf("writes:\n%s\nwant:\n%s", got, strings.Join(want, "\n"))
+	}
+	w.log = nil
+}
+
+var web = map[string]string{"app": "web"}
+
+func tcp4(port uint16) dataplane.Key {
+	return dataplane.Key{Protocol: npl.TCP, Family: npl.IPv4, NodePort: port}
+}

@@ -1,0 +1,185 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/nplbridge/nplbridge/agent/npl"
+)
+
+// Build computes the model. The result depends on the sets in the input only, not on their order.
+func Build(in Input) Model {
+	services := map[string][]Service{} // by namespace
+	for _, s := range in.Services {
+		services[s.Namespace] = append(services[s.Namespace], s)
+	}
+	for _, list := range services {
+		slices.SortFunc(list, func(a, b Service) int { return cmp.Compare(a.Name, b.Name) })
+	}
+	m := Model{HostPorts: map[Key]string{}}
+	for _, pod := range in.Pods {
+		if pod.Terminated {
+			if pod.Annotated {
+				m.Pods = append(m.Pods, PodWants{Pod: pod})
+			}
+			continue
+		}
+		m.addHostPorts(pod)
+		b := podBuilder{in: in, pod: pod, wants: map[ID]Want{}}
+		for _, s := range services[pod.Namespace] {
+			if selects(s.Selector, pod.Labels) {
+				b.add(s)
+			}
+		}
+		m.Pods = append(m.Pods, PodWants{Pod: pod, Wants: b.sorted()})
+		m.Refusals = append(m.Refusals, b.refusals...)
+	}
+	slices.SortFunc(m.Pods, func(a, b PodWants) int {
+		return cmp.Or(a.Pod.Created.Compare(b.Pod.Created), cmp.Compare(a.Pod.UID, b.Pod.UID))
+	})
+	slices.SortFunc(m.Refusals, Refusal.Compare)
+	m.Refusals = slices.Compact(m.Refusals)
+	return m
+}
+
+// addHostPorts records the Node's ports that the Pod takes. A host port on one address only still rules the number out for
+// that whole family: our rule would answer on that address too.
+func (m *Model) addHostPorts(pod Pod) {
+	for _, p := range pod.Ports {
+		if p.HostPort == 0 {
+			continue
+		}
+		for _, f := range []npl.Family{npl.IPv4, npl.IPv6} {
+			if p.HostIP.IsValid() && npl.FamilyOf(p.HostIP) != f {
+				continue
+			}
+			k := Key{p.Protocol, f, p.HostPort}
+			if holder, ok := m.HostPorts[k]; !ok || pod.UID < holder {
+				m.HostPorts[k] = pod.UID
+			}
+		}
+	}
+}
+
+type podBuilder struct {
+	in       Input
+	pod      Pod
+	wants    map[ID]Want
+	refusals []Refusal
+}
+
+func (b *podBuilder) refuse(s Service, r Reason, format string, args ...any) {
+	b.refusals = append(b.refusals, Refusal{Reason: r, PodUID: b.pod.UID, Pod: b.pod.String(), Service: s.String(), Message: fmt.Sprintf(format, args...)})
+}
+
+func (b *podBuilder) add(s Service) {
+	if s.Type != "ClusterIP" && s.Type != "LoadBalancer" {
+		b.refuse(s, ServiceTypeUnsupported, "Service %s has type %s: node ports are given for types ClusterIP and LoadBalancer only", s, s.Type)
+		return
+	}
+	if len(b.pod.IPs) == 0 {
+		return // not started yet; nothing to say
+	}
+	families := s.Families
+	if len(families) == 0 {
+		families = []npl.Family{npl.FamilyOf(b.pod.IPs[0])}
+	}
+	for _, sp := range s.Ports {
+		port, ok := b.resolve(sp)
+		if !ok {
+			b.refuse(s, TargetPortUnknown, "Service %s has targetPort %q (%s), which no container of Pod %s declares: name a port of the container so, or use its number", s, sp.TargetName, sp.Protocol, b.pod)
+			continue
+		}
+		for _, f := range families {
+			b.addWant(s, port, sp.Protocol, f)
+		}
+	}
+}
+
+func (b *podBuilder) addWant(s Service, port uint16, protocol npl.Protocol, f npl.Family) {
+	podIP, ok := b.pod.IP(f)
+	if !ok {
+		b.refuse(s, PodAddressMissing, "Service %s wants %s, but Pod %s has no %s address: give the Service the families that the Pod network has", s, f, b.pod, f)
+		return
+	}
+	nodeIP, ok := PublishedAddress(b.in.Node, b.in.AddressTypes, f)
+	if !ok {
+		b.refuse(s, NodeAddressMissing, "Service %s wants %s, but Node %s has no %s address of type %v: add the type to nodeAddressTypes, or the address to the Node", s, f, b.in.Node.Name, f, b.in.AddressTypes)
+		return
+	}
+	if !slices.Contains(b.in.Families, f) {
+		b.refuse(s, FamilyUnsupported, "Service %s wants %s, which the kernel of Node %s cannot serve: enable it there, or take it from the Service's ipFamilies", s, f, b.in.Node.Name)
+		return
+	}
+	id := ID{PodUID: b.pod.UID, PodPort: port, Protocol: protocol, Family: f}
+	b.wants[id] = Want{ID: id, Target: netip.AddrPortFrom(podIP, port), NodeIP: nodeIP, HostPort: b.hostPort(port, protocol, nodeIP)}
+}
+
+// resolve finds the number behind a Service port: names by name and protocol, containers before sidecars.
+func (b *podBuilder) resolve(sp ServicePort) (uint16, bool) {
+	if sp.TargetName == "" {
+		return sp.TargetPort, sp.TargetPort != 0
+	}
+	for _, p := range b.pod.Ports {
+		if p.Name == sp.TargetName && p.Protocol == sp.Protocol {
+			return p.Port, true
+		}
+	}
+	return 0, false
+}
+
+// hostPort returns the host port that already serves the Pod's port on nodeIP, or 0.
+func (b *podBuilder) hostPort(port uint16, protocol npl.Protocol, nodeIP netip.Addr) uint16 {
+	for _, p := range b.pod.Ports {
+		if p.HostPort == 0 || p.Port != port || p.Protocol != protocol {
+			continue
+		}
+		if !p.HostIP.IsValid() || p.HostIP == nodeIP || p.HostIP.IsUnspecified() && npl.FamilyOf(p.HostIP) == npl.FamilyOf(nodeIP) {
+			return p.HostPort
+		}
+	}
+	return 0
+}
+
+func (b *podBuilder) sorted() []Want {
+	out := make([]Want, 0, len(b.wants))
+	for _, w := range b.wants {
+		out = append(out, w)
+	}
+	slices.SortFunc(out, func(a, b Want) int { return a.ID.Compare(b.ID) })
+	return out
+}
+
+// PublishedAddress chooses the address that mappings of a family carry: the first of the first type in types that the Node
+// has in this family. Each family chooses by itself, so that an ExternalIP of one family does not hide an InternalIP of the other.
+func PublishedAddress(n Node, types []string, f npl.Family) (netip.Addr, bool) {
+	for _, t := range types {
+		for _, a := range n.Addresses {
+			if a.Type == t && npl.FamilyOf(a.IP) == f {
+				return a.IP, true
+			}
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// selects reports whether every pair of the selector is a label. An empty selector selects nothing.
+func selects(selector, labels map[string]string) bool {
+	for k, v := range selector {
+		if have, ok := labels[k]; !ok || have != v {
+			return false
+		}
+	}
+	return len(selector) > 0
+}
+
+func firstOf(ips []netip.Addr, f npl.Family) (netip.Addr, bool) {
+	for _, ip := range ips {
+		if npl.FamilyOf(ip) == f {
+			return ip, true
+		}
+	}
+	return netip.Addr{}, false
+}

@@ -1,0 +1,312 @@
+// Package publish writes the annotation of Pods: a JSON merge patch on pods/status that names the Pod's UID, so that a Pod of
+// the same name that replaced it is never touched. It patches only where the annotation means something else than it should.
+package publish
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/nplbridge/nplbridge/agent/internal/model"
+	"github.com/nplbridge/nplbridge/agent/npl"
+)
+
+const (
+	workers      = 8
+	patchesPerS  = 200
+	patchBurst   = 400
+	patchTimeout = 10 * time.Second
+	firstRetry   = 200 * time.Millisecond
+	lastRetry    = 30 * time.Second
+)
+
+// Result is how a patch ended; it is a metric label.
+type Result string
+
+// The results. Gone means that the Pod no longer exists, or was replaced by another of the same name.
+const (
+	Success Result = "success"
+	Gone    Result = "gone"
+	Failed  Result = "error"
+)
+
+// Results are all there are.
+func Results() []Result { return []Result{Success, Gone, Failed} }
+
+// Desired is what one Pod's annotation should say. No mappings means no annotation.
+type Desired struct {
+	Pod      model.Pod
+	Mappings []npl.Mapping
+}
+
+// Publisher makes annotations what they should be, several at a time and each with its own retry, so that one Pod that cannot
+// be patched delays no other. It is safe for concurrent use.
+type Publisher struct {
+	client  kubernetes.Interface
+	log     *zap.Logger
+	done    func(Result)
+	limiter *rate.Limiter
+	queue   workqueue.TypedRateLimitingInterface[string] // of Pod UIDs
+
+	mu   sync.Mutex
+	pods map[string]*state // by UID
+}
+
+type state struct {
+	desired Desired
+	cached  value
+	acked   *value // what our last patch made of it, while the cache is older than that
+	gone    bool
+	failure error // of the last attempt; a retry is pending while it is not nil
+}
+
+// value is an annotation at one resourceVersion.
+type value struct {
+	raw      string
+	present  bool
+	version  string
+	mappings []npl.Mapping
+	err      error // raw cannot be read, or not all of it
+}
+
+func newValue(raw string, present bool, version string) value {
+	v := value{raw: raw, present: present, version: version}
+	if present {
+		v.mappings, v.err = npl.Decode(raw)
+	}
+	return v
+}
+
+// means reports whether the annotation says exactly ms, in whatever form.
+func (v value) means(ms []npl.Mapping) bool {
+	if len(ms) == 0 {
+		return !v.present
+	}
+	return v.present && v.err == nil && npl.Equal(v.mappings, ms)
+}
+
+// New returns a publisher. After each patch, done is called from its goroutine.
+func New(client kubernetes.Interface, log *zap.Logger, done func(Result)) *Publisher {
+	return &Publisher{
+		client:  client,
+		log:     log,
+		done:    done,
+		limiter: rate.NewLimiter(patchesPerS, patchBurst),
+		queue: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)),
+		pods: map[string]*state{},
+	}
+}
+
+// Run patches until ctx ends.
+func (p *Publisher) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for p.next(ctx) {
+			}
+		})
+	}
+	<-ctx.Done()
+	p.queue.ShutDown()
+	wg.Wait()
+}
+
+// Set replaces everything that is desired. Pods that it does not name are forgotten.
+func (p *Publisher) Set(all []Desired) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	named := make(map[string]bool, len(all))
+	for _, d := range all {
+		uid := d.Pod.UID
+		named[uid] = true
+		s := p.observe(d.Pod)
+		retryPending := s.failure != nil && npl.Equal(s.desired.Mappings, d.Mappings)
+		s.desired = d
+		if !retryPending && !s.gone && !s.effective().means(d.Mappings) {
+			p.queue.Add(uid)
+		}
+	}
+	for uid := range p.pods {
+		if !named[uid] {
+			delete(p.pods, uid)
+			p.queue.Forget(uid)
+		}
+	}
+}
+
+// Published returns what the annotation of a Pod says as far as this process knows: by the cache, or by a patch that the cache
+// does not show yet. The error says what of it cannot be read.
+func (p *Publisher) Published(pod model.Pod) ([]npl.Mapping, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.observe(pod)
+	if s.gone {
+		return nil, nil
+	}
+	v := s.effective()
+	return v.mappings, v.err
+}
+
+// Failure returns why the last attempt to patch a Pod failed, or nil.
+func (p *Publisher) Failure(uid string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := p.pods[uid]; s != nil {
+		return s.failure
+	}
+	return nil
+}
+
+// observe takes note of the Pod as the cache has it.
+func (p *Publisher) observe(pod model.Pod) *state {
+	s := p.pods[pod.UID]
+	if s == nil {
+		s = &state{cached: newValue(pod.Annotation, pod.Annotated, pod.ResourceVersion)}
+		p.pods[pod.UID] = s
+		return s
+	}
+	if s.cached.raw != pod.Annotation || s.cached.present != pod.Annotated {
+		s.cached = newValue(pod.Annotation, pod.Annotated, pod.ResourceVersion)
+	}
+	s.cached.version = pod.ResourceVersion
+	if s.acked != nil && !newer(s.acked.version, pod.ResourceVersion) {
+		s.acked = nil
+	}
+	return s
+}
+
+func (s *state) effective() value {
+	if s.acked != nil {
+		return *s.acked
+	}
+	return s.cached
+}
+
+// newer reports whether resourceVersion a is later than b.
+func newer(a, b string) bool {
+	c, err := resourceversion.CompareResourceVersion(a, b)
+	return err == nil && c > 0
+}
+
+// next does one Pod. It returns false when the queue has been shut down.
+func (p *Publisher) next(ctx context.Context) bool {
+	uid, shutdown := p.queue.Get()
+	if shutdown {
+		return false
+	}
+	defer p.queue.Done(uid)
+	if p.limiter.Wait(ctx) != nil {
+		return true // ctx has ended
+	}
+	desired, needed := p.due(uid)
+	if !needed {
+		p.queue.Forget(uid)
+		return true
+	}
+	got, err := p.patch(ctx, desired)
+	if ctx.Err() != nil {
+		return true
+	}
+	p.done(p.record(uid, desired, got, err))
+	return true
+}
+
+func (p *Publisher) due(uid string) (Desired, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.pods[uid]
+	if s == nil || s.gone || s.effective().means(s.desired.Mappings) {
+		return Desired{}, false
+	}
+	return s.desired, true
+}
+
+func (p *Publisher) patch(ctx context.Context, d Desired) (*corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
+	defer cancel()
+	return Patch(ctx, p.client, d)
+}
+
+// record keeps the outcome of a patch and arranges for what follows from it.
+func (p *Publisher) record(uid string, d Desired, got *corev1.Pod, err error) Result {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.pods[uid]
+	if s == nil {
+		s = &state{} // forgotten meanwhile: the outcome matters to nobody
+	}
+	if err == nil {
+		raw, present := got.Annotations[npl.Annotation]
+		v := newValue(raw, present, got.ResourceVersion)
+		s.acked = &v
+		if !v.means(d.Mappings) {
+			err = fmt.Errorf("the API server stored %q instead: look for an admission webhook that rewrites annotation %s", raw, npl.Annotation)
+		}
+	}
+	switch {
+	case err == nil:
+		s.failure = nil
+		p.queue.Forget(uid)
+		if !s.effective().means(s.desired.Mappings) { // it has changed while we patched
+			p.queue.Add(uid)
+		}
+		return Success
+	case IsGone(err):
+		s.failure, s.gone = nil, true
+		p.queue.Forget(uid)
+		p.log.Info("Pod no longer exists; its annotation was not written", zap.Stringer("pod", d.Pod), zap.String("uid", uid))
+		return Gone
+	default:
+		s.failure = fmt.Errorf("patching the annotation of Pod %s: %w", d.Pod, err)
+		p.queue.AddRateLimited(uid)
+		p.log.Warn("annotation was not written; trying again", zap.Stringer("pod", d.Pod), zap.String("uid", uid), zap.Error(err))
+		return Failed
+	}
+}
+
+// Patch writes the annotation of one Pod once: it sets it to d.Mappings, or deletes the key if there are none. If the Pod was
+// deleted or replaced, IsGone is true of the error.
+func Patch(ctx context.Context, client kubernetes.Interface, d Desired) (*corev1.Pod, error) {
+	var annotation *string // null deletes the key
+	if len(d.Mappings) > 0 {
+		s := npl.Encode(d.Mappings)
+		annotation = &s
+	}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid":         d.Pod.UID,
+		"annotations": map[string]*string{npl.Annotation: annotation},
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the patch: %w", err)
+	}
+	return client.CoreV1().Pods(d.Pod.Namespace).Patch(ctx, d.Pod.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: "npl-agent"}, "status")
+}
+
+// IsGone reports whether err says that the Pod does not exist or has another UID: the API server answers a patch that names
+// the wrong UID with 422 on metadata.uid, or 409 as a failed UID precondition.
+func IsGone(err error) bool {
+	switch {
+	case apierrors.IsNotFound(err):
+		return true
+	case apierrors.IsInvalid(err):
+		return strings.Contains(err.Error(), "metadata.uid")
+	case apierrors.IsConflict(err):
+		return strings.Contains(err.Error(), "Precondition failed: UID")
+	default:
+		return false
+	}
+}
