@@ -232,7 +232,7 @@ func TestOnlyTheLogLevelRestartsNothing(t *testing.T) {
 	if after := checksum("agent.config.logLevel=debug"); after != before {
 		t.Error("a new log level restarts the agents")
 	}
-	if after := checksum("agent.config.coolDown=5m"); after == before {
+	if after := checksum("agent.config.coolDown=7m"); after == before {
 		t.Error("a new coolDown does not reach the agents")
 	}
 	checksum = func(set ...string) string { return lbsyncOf(t, set...).Spec.Template.Annotations["checksum/settings"] }

@@ -33,8 +33,8 @@ func Config(kubeconfig, userAgent string) (*rest.Config, error) {
 	config.UserAgent = userAgent
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	// The API server's own priority and fairness shapes the load; these only bound a defect of ours.
-	config.QPS, config.Burst = 50, 100
+	// The programs limit what they write, and the API server's priority and fairness the rest; this only bounds a defect.
+	config.QPS, config.Burst = 200, 400
 	return config, nil
 }
 

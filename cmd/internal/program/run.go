@@ -36,9 +36,10 @@ type Runner struct {
 	New func(ctx context.Context, client kubernetes.Interface, log *zap.Logger, metrics prometheus.Registerer) (Service, error)
 }
 
-// Client builds the Kubernetes client that the settings describe. The error names the setting.
-func Client(values *settings.Values, name string) (kubernetes.Interface, string, error) {
-	config, err := kube.Config(values.String("kubeconfig"), name+"/"+buildinfo.Read().Version)
+// Client builds the Kubernetes client that the settings describe, and returns the API server's address with it. The
+// error names the setting.
+func Client(values *settings.Values) (kubernetes.Interface, string, error) {
+	config, err := kube.Config(values.String("kubeconfig"), values.Program()+"/"+buildinfo.Read().Version)
 	if err != nil {
 		return nil, "", values.Reject("kubeconfig", err.Error())
 	}
@@ -106,7 +107,7 @@ func (r Runner) run(ctx context.Context, flags *pflag.FlagSet, values *settings.
 
 	group.Go(func() error {
 		defer cancel() // without the Service the rest has no purpose
-		client, host, err := Client(values, r.Table.Program)
+		client, host, err := Client(values)
 		if err != nil {
 			return err
 		}

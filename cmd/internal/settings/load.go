@@ -236,6 +236,9 @@ func get[T any](v *Values, key string) T {
 	return value
 }
 
+// Program returns the name of the program whose settings these are.
+func (v *Values) Program() string { return v.table.Program }
+
 // File returns the path of the settings file, or "".
 func (v *Values) File() string { return v.file }
 
@@ -261,19 +264,36 @@ func (v *Values) text(s Setting) string {
 	switch value := v.values[s.Key].(type) {
 	case []string:
 		return strings.Join(value, ",")
+	case time.Duration:
+		return durationText(value)
 	default:
 		return fmt.Sprint(value)
 	}
 }
 
-// Invalid turns what a configuration's own Validate found into an *Error of one line, and nil into nil.
+// Invalid turns what a configuration's own parsing or Validate found into an *Error of one line, and nil into nil. Where
+// the message begins with a setting's key, the source of its value is added.
 func (v *Values) Invalid(err error) error {
 	if err == nil {
 		return nil
 	}
-	source := "settings"
-	if v.file != "" {
-		source = v.file
+	lines := strings.Split(err.Error(), "\n")
+	for i, line := range lines {
+		if s, ok := v.named(line); ok {
+			lines[i] = fmt.Sprintf("%s (from %s)", line, v.source[s.Key])
+		}
 	}
-	return &Error{Source: source, Reason: strings.ReplaceAll(err.Error(), "\n", "; ")}
+	return &Error{Source: "settings", Reason: strings.Join(lines, "; ")}
+}
+
+// named returns the setting whose key a message begins with: "coolDown 1h: ..." or "haproxy dir: ...".
+func (v *Values) named(message string) (Setting, bool) {
+	first, rest, _ := strings.Cut(message, " ")
+	second, _, _ := strings.Cut(rest, " ")
+	for _, key := range []string{first, first + "." + second} {
+		if s, ok := v.table.find(strings.ReplaceAll(key, ":", "")); ok {
+			return s, true
+		}
+	}
+	return Setting{}, false
 }

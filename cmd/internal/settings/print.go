@@ -35,7 +35,7 @@ func (v *Values) yaml(s Setting) (string, error) {
 	value := v.values[s.Key]
 	switch typed := value.(type) {
 	case time.Duration:
-		return typed.String(), nil
+		return durationText(typed), nil
 	case []string:
 		value = append([]string{}, typed...) // [] rather than null
 	case string:
@@ -56,21 +56,36 @@ func (t Table) Reference(w io.Writer) error {
 			doc += ". Takes effect when the file changes"
 		}
 		fmt.Fprintf(&b, "| `%s` | `--%s` | `%s` | %s | %s (%s) | %s |\n",
-			s.Key, s.Flag(), t.Env(s), code(defaultText(s)), cell(doc), s.Kind, code(s.Example))
+			s.Key, s.Flag(), t.Env(s), code(s.DefaultText()), cell(doc), s.Kind, code(s.Example))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-func defaultText(s Setting) string {
+// DefaultText returns the default as a flag would take it; empty where there is none.
+func (s Setting) DefaultText() string {
 	switch d := s.Default.(type) {
 	case nil:
 		return ""
+	case time.Duration:
+		return durationText(d)
 	case []string:
 		return strings.Join(d, ",")
 	default:
 		return fmt.Sprint(d)
 	}
+}
+
+// durationText writes 5m and 1h where Duration.String writes 5m0s and 1h0m0s.
+func durationText(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
 }
 
 func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }

@@ -127,6 +127,27 @@ func TestEnvironmentError(t *testing.T) {
 	}
 }
 
+func TestInvalidAddsTheSource(t *testing.T) {
+	v, err := load(t, "", "--cool-down=48h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v.Invalid(nil) != nil {
+		t.Error("an error out of nothing")
+	}
+	err = v.Invalid(errors.Join(
+		errors.New(`coolDown 48h0m0s: write a duration from 0s to 24h0m0s`),
+		errors.New(`haproxy masterSocket: "x" is not absolute`),
+		errors.New(`something else`),
+	))
+	want := `settings: coolDown 48h0m0s: write a duration from 0s to 24h0m0s (from --cool-down); ` +
+		`haproxy masterSocket: "x" is not absolute (from default); something else`
+	var e *Error
+	if !errors.As(err, &e) || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}
+
 // What --print-config writes is a settings file that means the same.
 func TestPrintReadsBack(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {

@@ -109,7 +109,7 @@ func (t Table) AddFlags(flags *pflag.FlagSet) {
 			flags.Bool(s.Flag(), zero[bool](s.Default), usage)
 		case Duration:
 			// Text, not pflag's duration: a bad value is then reported like one from the file or the environment.
-			flags.String(s.Flag(), zero[time.Duration](s.Default).String(), usage)
+			flags.String(s.Flag(), durationText(zero[time.Duration](s.Default)), usage)
 		case List:
 			flags.StringSlice(s.Flag(), zero[[]string](s.Default), usage)
 		default:

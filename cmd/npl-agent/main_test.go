@@ -1,0 +1,69 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nplbridge/nplbridge/cmd/internal/settings/settingstest"
+)
+
+func TestDocs(t *testing.T) {
+	settingstest.Reference(t, "../../docs/reference/settings.md", table())
+}
+
+func TestChart(t *testing.T) {
+	own := []string{"nodeName", "kubeconfig", "statusSocket"}
+	settingstest.Chart(t, "../../charts/nplbridge", "agent", table(), own, []string{"logFormat"})
+}
+
+func execute(args ...string) (string, error) {
+	var out bytes.Buffer
+	command := root()
+	command.SetArgs(args)
+	command.SetOut(&out)
+	command.SilenceErrors, command.SilenceUsage = true, true
+	err := command.Execute()
+	return out.String(), err
+}
+
+func TestBadSettings(t *testing.T) {
+	for want, args := range map[string][]string{
+		"nodeName":      {},
+		"(from --":      {"--node-name=n", "--port-range=9-1"},
+		"9-1":           {"--node-name=n", "--port-range=9-1"},
+		"masquerade":    {"--node-name=n", "--masquerade=maybe"},
+		"coolDown":      {"--node-name=n", "--cool-down=48h"},
+		"60":            {"--node-name=n", "--cool-down=60"},
+		"/no/such/file": {"--config=/no/such/file"},
+	} {
+		for _, verb := range []string{"run", "check", "cleanup"} {
+			_, err := execute(append([]string{verb}, args...)...)
+			if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s %q: %v, want one line with %q", verb, args, err, want)
+			}
+		}
+	}
+}
+
+func TestPrintConfig(t *testing.T) {
+	out, err := execute("run", "--node-name=worker-1", "--port-range=50000-51000", "--print-config")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`nodeName: "worker-1" # --node-name`, `portRange: "50000-51000" # --port-range`, `logLevel: "info" # default`} {
+		if !strings.Contains(out, want+"\n") {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+}
+
+func TestHelpHasExamples(t *testing.T) {
+	for _, command := range append([]*cobra.Command{root()}, root().Commands()...) {
+		if command.Example == "" || command.Short == "" {
+			t.Errorf("%s has no example or no short text", command.Name())
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/nplbridge/nplbridge/agent"
+	"github.com/nplbridge/nplbridge/cmd/internal/program"
+	"github.com/nplbridge/nplbridge/cmd/internal/serve"
+)
+
+func runCommand() *cobra.Command {
+	table := table()
+	var printConfig *bool
+	command := &cobra.Command{
+		Use:   "run",
+		Short: "Serve this Node until a signal ends it",
+		Long: `Serves this Node. On SIGINT or SIGTERM it stops and leaves rules and annotations in place, so that connections and
+load balancers go on; ` + "`npl-agent cleanup`" + ` removes them.
+
+Each setting comes from its flag, else its environment variable, else the file, else its default.`,
+		Example: `  npl-agent run --config /etc/nplbridge/settings.yaml
+  NPL_AGENT_NODE_NAME=worker-1 npl-agent run --port-range 50000-51000
+  npl-agent run --config settings.yaml --print-config`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			values, err := table.Load(c.Flags())
+			if err != nil {
+				return err
+			}
+			if *printConfig {
+				return values.Print(c.OutOrStdout())
+			}
+			cfg, err := config(values)
+			if err != nil {
+				return err
+			}
+			runner := program.Runner{
+				Table:         table,
+				MetricsPrefix: "npl_agent",
+				New: func(_ context.Context, client kubernetes.Interface, log *zap.Logger, metrics prometheus.Registerer) (program.Service, error) {
+					return service(cfg, client, log, metrics)
+				},
+			}
+			return runner.Run(c.Context(), c.Flags(), values)
+		},
+	}
+	table.AddFlags(command.Flags())
+	printConfig = program.PrintConfig(command.Flags())
+	return command
+}
+
+func service(cfg agent.Config, client kubernetes.Interface, log *zap.Logger, metrics prometheus.Registerer) (program.Service, error) {
+	a, err := agent.New(cfg, client, log, metrics)
+	if err != nil {
+		return program.Service{}, err
+	}
+	var checks []serve.Check
+	for _, c := range a.Checks() {
+		checks = append(checks, serve.Check(c))
+	}
+	return program.Service{Run: a.Run, Checks: checks, Status: a.Status}, nil
+}
+
+func cleanupCommand() *cobra.Command {
+	table := table()
+	command := &cobra.Command{
+		Use:   "cleanup",
+		Short: "Remove the annotations of this Node's Pods, then the rules",
+		Long: `Takes npl-agent off this Node: the annotations go first, and after withdrawGrace the nftables tables. Stop the
+running agent before, or it writes both again.`,
+		Example: `  npl-agent cleanup --node-name worker-1 --kubeconfig /etc/kubernetes/admin.conf
+  npl-agent cleanup --config /etc/nplbridge/settings.yaml --withdraw-grace 0s`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			values, err := table.Load(c.Flags())
+			if err != nil {
+				return err
+			}
+			cfg, err := config(values)
+			if err != nil {
+				return err
+			}
+			log, err := program.Logger(values)
+			if err != nil {
+				return err
+			}
+			client, err := program.ReachableClient(c.Context(), values)
+			if err != nil {
+				return err
+			}
+			return agent.Cleanup(c.Context(), cfg, client, log)
+		},
+	}
+	table.AddFlags(command.Flags())
+	return command
+}
