@@ -1,0 +1,205 @@
+// Package lab runs a Kubernetes cluster with a real network on this machine, without a container engine: a real control
+// plane, Nodes that are network namespaces and run any Pod as processes, a load balancer and a client with namespaces of
+// their own. A program calls Contain first; inside it, Start.
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/nplbridge/nplbridge/e2e/lab/internal/contain"
+	"github.com/nplbridge/nplbridge/e2e/lab/internal/controlplane"
+	"github.com/nplbridge/nplbridge/e2e/lab/internal/network"
+	"github.com/nplbridge/nplbridge/e2e/lab/internal/process"
+)
+
+// workDir holds everything a lab writes; Contain makes it a private tmpfs.
+const workDir = "/run/nplbridge"
+
+// Lab is a running cluster.
+type Lab struct {
+	options Options
+	began   time.Time
+
+	host         *contain.Host
+	network      *network.Network
+	controlPlane *controlplane.ControlPlane
+	admin        *rest.Config
+	client       kubernetes.Interface
+	hostConfig   string
+
+	nodes        []*labNode
+	loadBalancer *LoadBalancer
+
+	mutex   sync.Mutex
+	proxies map[string]*process.Supervisor
+	closers []func() error // relays and the control socket
+	closed  bool
+}
+
+// Start starts a lab and returns when all its Nodes are Ready. There can be one at a time in a contained process. On an
+// error nothing keeps running.
+func Start(ctx context.Context, options Options) (_ *Lab, err error) {
+	l := &Lab{began: time.Now(), proxies: map[string]*process.Supervisor{}}
+	if err := options.complete(); err != nil {
+		return nil, fmt.Errorf("start the lab: %w", err)
+	}
+	l.options = options
+	if l.host, err = contain.OpenHost(); err != nil {
+		return nil, fmt.Errorf("start the lab: %w: call lab.Contain first", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("start the lab: %w", err), l.Close())
+		}
+	}()
+	for _, step := range []struct {
+		what string
+		do   func(context.Context) error
+	}{
+		{"name", l.claimName},
+		{"network", l.startNetwork},
+		{"control plane", l.startControlPlane},
+		{"access from the host", l.openToHost},
+		{"Nodes", l.startNodes},
+	} {
+		if err := step.do(ctx); err != nil {
+			return nil, err
+		}
+		l.say("%5.1f s  %s", time.Since(l.began).Seconds(), step.what)
+	}
+	if options.KubeProxy {
+		for _, node := range l.Nodes() {
+			if err := l.StartKubeProxy(ctx, node); err != nil {
+				return nil, err
+			}
+		}
+	}
+	l.say("lab %q is ready after %.1f s", l.options.Name, time.Since(l.began).Seconds())
+	return l, nil
+}
+
+func (l *Lab) say(format string, args ...any) { fmt.Fprintf(l.options.Progress, format+"\n", args...) }
+
+func (l *Lab) startNetwork(context.Context) error {
+	if err := os.MkdirAll(l.logDir(), 0o755); err != nil {
+		return err
+	}
+	var err error
+	l.network, err = network.New(l.options.network())
+	return err
+}
+
+func (l *Lab) startControlPlane(ctx context.Context) error {
+	dir := filepath.Join(workDir, "controlplane")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	var err error
+	l.controlPlane, err = controlplane.Start(ctx, controlplane.Config{
+		Program:    l.options.Programs.ControlPlane,
+		Dir:        dir,
+		Logs:       l.logDir(),
+		Addresses:  network.ControlPlane(),
+		APIService: network.APIService,
+		Services:   network.Services,
+	})
+	if err != nil {
+		return err
+	}
+	if l.admin, err = l.controlPlane.Admin(); err != nil {
+		return err
+	}
+	if l.client, err = kubernetes.NewForConfig(l.admin); err != nil {
+		return fmt.Errorf("client of the API server: %w", err)
+	}
+	content, err := l.controlPlane.Kubeconfig(l.admin, "")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(l.Kubeconfig(), content, 0o600)
+}
+
+// Close ends everything the lab started. The contained process can then start another.
+func (l *Lab) Close() error {
+	l.mutex.Lock()
+	if l.closed {
+		l.mutex.Unlock()
+		return nil
+	}
+	l.closed = true
+	closers := l.closers
+	l.mutex.Unlock()
+
+	var errs []error
+	for i := len(closers) - 1; i >= 0; i-- {
+		errs = append(errs, closers[i]())
+	}
+	if l.loadBalancer != nil {
+		l.loadBalancer.stop()
+	}
+	for _, node := range l.Nodes() {
+		l.StopKubeProxy(node)
+	}
+	l.stopNodes()
+	if l.controlPlane != nil {
+		l.controlPlane.Stop()
+	}
+	if l.network != nil {
+		errs = append(errs, l.network.Close())
+	}
+	errs = append(errs, l.host.Close(), os.RemoveAll(workDir))
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("close lab %s: %w", l.options.Name, err)
+	}
+	return nil
+}
+
+// Wait returns nil when ctx ends, or the reason when a part of the control plane ends by itself before that.
+func (l *Lab) Wait(ctx context.Context) error {
+	return l.controlPlane.Wait(ctx)
+}
+
+// Failed returns the reason when a part of the control plane has ended by itself, else nil.
+func (l *Lab) Failed() error { return l.controlPlane.Failed() }
+
+// Name is the lab's name.
+func (l *Lab) Name() string { return l.options.Name }
+
+// Nodes are the names of the Nodes in order.
+func (l *Lab) Nodes() []string {
+	var names []string
+	if l.network != nil {
+		for _, node := range l.network.Nodes() {
+			names = append(names, node.Name())
+		}
+	}
+	return names
+}
+
+// Client is a client that may do everything.
+func (l *Lab) Client() kubernetes.Interface { return l.client }
+
+// RESTConfig is the configuration of a client that may do everything; each call returns its own copy.
+func (l *Lab) RESTConfig() *rest.Config { return rest.CopyConfig(l.admin) }
+
+// Kubeconfig is the path of a kubeconfig that may do everything, for programs inside the lab.
+func (l *Lab) Kubeconfig() string { return filepath.Join(workDir, "admin.kubeconfig") }
+
+// HostKubeconfig is the path of a kubeconfig that may do everything, for programs of the same user on the host.
+func (l *Lab) HostKubeconfig() string { return l.hostConfig }
+
+// AuditLog is the path of the API server's audit log: who did what to which object, one JSON object a line.
+func (l *Lab) AuditLog() string { return filepath.Join(l.logDir(), controlplane.AuditLog) }
+
+func (l *Lab) logDir() string { return filepath.Join(workDir, "logs") }
+
+func (l *Lab) logFile(component string) string { return filepath.Join(l.logDir(), component+".log") }
