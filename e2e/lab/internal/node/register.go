@@ -1,0 +1,205 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/utils/ptr"
+)
+
+// version is the Kubernetes version that the Node says it is of.
+const version = "v1.36.3"
+
+// capacity is what the Node offers: enough that only the number of Pods ever limits it.
+func (n *Node) capacity() corev1.ResourceList {
+	return corev1.ResourceList{
+		corev1.ResourceCPU:              resource.MustParse("128"),
+		corev1.ResourceMemory:           resource.MustParse("512Gi"),
+		corev1.ResourceEphemeralStorage: resource.MustParse("512Gi"),
+		corev1.ResourcePods:             *resource.NewQuantity(int64(n.cfg.MaxPods), resource.DecimalSI),
+	}
+}
+
+// register creates the Node, or takes over one of that name, and reports it ready. It tries until ctx ends: the API
+// server may still be starting.
+func (n *Node) register(ctx context.Context) error {
+	boot := string(uuid.NewUUID())
+	for {
+		err := n.tryRegister(ctx, boot)
+		if err == nil {
+			return nil
+		}
+		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsInvalid(err) {
+			n.log.Warn("register the Node, will retry", zap.Error(err))
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("register Node %s: %w", n.cfg.Name, err)
+		case <-time.After(settle):
+		}
+	}
+}
+
+func (n *Node) tryRegister(ctx context.Context, boot string) error {
+	nodes := n.client.CoreV1().Nodes()
+	wanted := n.object()
+	node, err := nodes.Create(ctx, wanted, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		node, err = nodes.Get(ctx, n.cfg.Name, metav1.GetOptions{})
+	}
+	if err != nil {
+		return err
+	}
+	if err := n.renew(ctx, node.UID); err != nil {
+		return err
+	}
+	return n.reportStatus(ctx, n.status(boot))
+}
+
+// object is the Node as it is created.
+func (n *Node) object() *corev1.Node {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: n.cfg.Name,
+		Labels: map[string]string{
+			corev1.LabelHostname: n.cfg.Name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: runtime.GOARCH,
+		},
+	}}
+	for _, prefix := range n.cfg.PodCIDRs {
+		node.Spec.PodCIDRs = append(node.Spec.PodCIDRs, prefix.String())
+	}
+	if len(node.Spec.PodCIDRs) > 0 {
+		node.Spec.PodCIDR = node.Spec.PodCIDRs[0]
+	}
+	return node
+}
+
+// status is what the Node says of itself.
+func (n *Node) status(boot string) corev1.NodeStatus {
+	s := corev1.NodeStatus{
+		Capacity: n.capacity(), Allocatable: n.capacity(),
+		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: logPort}},
+		NodeInfo: corev1.NodeSystemInfo{
+			MachineID: n.cfg.Name, SystemUUID: n.cfg.Name, BootID: boot, KernelVersion: kernel(), OSImage: "nplbridge lab",
+			ContainerRuntimeVersion: "lab://1", KubeletVersion: version, OperatingSystem: "linux", Architecture: runtime.GOARCH,
+		},
+		Conditions: conditions(time.Now()),
+	}
+	for _, a := range n.cfg.Addresses {
+		s.Addresses = append(s.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.String()})
+	}
+	s.Addresses = append(s.Addresses, corev1.NodeAddress{Type: corev1.NodeHostName, Address: n.cfg.Name})
+	return s
+}
+
+func conditions(at time.Time) []corev1.NodeCondition {
+	now := metav1.NewTime(at)
+	condition := func(kind corev1.NodeConditionType, status corev1.ConditionStatus, reason, message string) corev1.NodeCondition {
+		return corev1.NodeCondition{
+			Type: kind, Status: status, Reason: reason, Message: message, LastHeartbeatTime: now, LastTransitionTime: now,
+		}
+	}
+	return []corev1.NodeCondition{
+		condition(corev1.NodeMemoryPressure, corev1.ConditionFalse, "KubeletHasSufficientMemory", "the lab does not measure memory"),
+		condition(corev1.NodeDiskPressure, corev1.ConditionFalse, "KubeletHasNoDiskPressure", "the lab does not measure disks"),
+		condition(corev1.NodePIDPressure, corev1.ConditionFalse, "KubeletHasSufficientPID", "the lab does not measure processes"),
+		condition(corev1.NodeReady, corev1.ConditionTrue, "KubeletReady", "the lab's node runner is posting ready status"),
+	}
+}
+
+func kernel() string {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return "unknown"
+	}
+	release, _, _ := bytes.Cut(name.Release[:], []byte{0})
+	return string(release)
+}
+
+// reportStatus merges the status into the Node's. What stays the same is not a transition: the times say so.
+func (n *Node) reportStatus(ctx context.Context, s corev1.NodeStatus) error {
+	nodes := n.client.CoreV1().Nodes()
+	node, err := nodes.Get(ctx, n.cfg.Name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	for i, c := range s.Conditions {
+		for _, old := range node.Status.Conditions {
+			if old.Type == c.Type && old.Status == c.Status {
+				s.Conditions[i].LastTransitionTime = old.LastTransitionTime
+			}
+		}
+	}
+	patch, err := json.Marshal(map[string]any{"status": s})
+	if err != nil {
+		return err
+	}
+	_, err = nodes.Patch(ctx, n.cfg.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	return err
+}
+
+// statusEvery is how many heartbeats make one status report; Leases carry the rest, as with a kubelet.
+const statusEvery = 6
+
+// heartbeat renews the Lease until ctx ends and reports the conditions now and then, both at once after a pause.
+func (n *Node) heartbeat(ctx context.Context) {
+	ticker := time.NewTicker(n.cfg.Heartbeat)
+	defer ticker.Stop()
+	for beat := 1; ; beat++ {
+		report := beat%statusEvery == 0
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.resumed:
+			report = true
+		case <-ticker.C:
+		}
+		if n.paused.Load() {
+			continue
+		}
+		err := n.renew(ctx, "")
+		if err == nil && report {
+			err = n.reportStatus(ctx, corev1.NodeStatus{Conditions: conditions(time.Now())})
+		}
+		if err != nil && ctx.Err() == nil {
+			n.log.Info("heartbeat", zap.Error(err))
+		}
+	}
+}
+
+// renew renews the Node's Lease, or makes it for the Node of that UID.
+func (n *Node) renew(ctx context.Context, owner types.UID) error {
+	leases := n.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	now := metav1.NowMicro()
+	lease, err := leases.Get(ctx, n.cfg.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) && owner != "" {
+		_, err = leases.Create(ctx, &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: n.cfg.Name, Namespace: corev1.NamespaceNodeLease,
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: n.cfg.Name, UID: owner}},
+			},
+			Spec: coordinationv1.LeaseSpec{
+				HolderIdentity: &n.cfg.Name, LeaseDurationSeconds: ptr.To(int32(40)), RenewTime: &now,
+			},
+		}, metav1.CreateOptions{})
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	lease.Spec.RenewTime = &now
+	_, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
+	return err
+}
