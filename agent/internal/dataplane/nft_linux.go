@@ -190,7 +190,6 @@ func (n *NFT) applyFamily(f *family, c Change) error {
 	for k, target := range c.Set {
 		if k.Family == f.ip {
 			ports[encodeKey(k)] = element{data: encodeTarget(target)}
-			delete(cooling, encodeKey(k))
 		}
 	}
 	_, _, err := n.sync(f, n.want(f, ports, cooling))
@@ -198,8 +197,8 @@ func (n *NFT) applyFamily(f *family, c Change) error {
 }
 
 // Repair makes the tables equal to want, whatever was done to them: tables, chains, rules, sets and elements that are
-// missing, changed or surplus. It follows the Node's addresses too. It returns how many things somebody else had damaged;
-// what is made for the first time, and changes of addresses, do not count. With nothing to do it writes nothing.
+// missing, changed or surplus. It follows the Node's addresses too. It returns how many things were not as they should be;
+// a table made for the first time, and changes of addresses, do not count. With nothing to do it writes nothing.
 func (n *NFT) Repair(want map[Key]netip.AddrPort) (repaired int, err error) {
 	if err := (Change{Set: want}).validate(); err != nil {
 		return 0, err
@@ -251,7 +250,10 @@ func (n *NFT) repairFamily(f *family, mappings map[Key]netip.AddrPort) (int, err
 		}
 	}
 	n.forget(f, flows)
-	if before == nil || !before.exists {
+	if before == nil {
+		before = had
+	}
+	if !before.exists {
 		return 0, nil
 	}
 	count := len(had.wrong)
@@ -262,14 +264,15 @@ func (n *NFT) repairFamily(f *family, mappings map[Key]netip.AddrPort) (int, err
 		}
 	}
 	if count > 0 {
-		n.cfg.Log.Warn("repaired the nftables table that somebody else had changed", zap.Stringer("table", f),
+		n.cfg.Log.Warn("repaired an nftables table that was not as it should be", zap.Stringer("table", f),
 			zap.Int("things", count), zap.Strings("wrong", had.wrong))
 	}
 	return count, nil
 }
 
-// want completes ports and cooling to all sets of f.
+// want completes ports and cooling to all sets of f. A port that is in use does not cool.
 func (n *NFT) want(f *family, ports, cooling map[string]element) wanted {
+	maps.DeleteFunc(cooling, func(key string, _ element) bool { _, used := ports[key]; return used })
 	self, uturn := map[string]element{}, map[string]element{}
 	for _, a := range n.self {
 		if npl.FamilyOf(a) == f.ip {
