@@ -1,0 +1,261 @@
+package haproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/nplbridge/nplbridge/providers"
+	"github.com/nplbridge/nplbridge/providers/haproxy/internal/config"
+	"github.com/nplbridge/nplbridge/providers/haproxy/internal/runtime"
+)
+
+// task is all that one Apply does to one Key.
+type task struct {
+	key     providers.Key
+	backend string
+	pool    *providers.PoolChange
+	virtual *providers.VirtualServerChange
+
+	live bool // the worker has the backend
+	plan memberPlan
+	next *config.Service // what the file shall say; nil: nothing
+	err  error
+}
+
+// Apply implements providers.Provider. Members of pools that the worker has are changed first, in one batch; then what
+// needs a reload, if anything does, in one reload.
+func (p *Provider) Apply(ctx context.Context, changes providers.Changes) providers.Results {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	tasks := group(changes)
+	valid := open(tasks)
+	for _, t := range valid {
+		if change := t.pool; change != nil && change.New != nil && len(change.New.Members) > maxMembers {
+			t.err = fail(providers.Rejected, t.key.String(), fmt.Errorf("%d members; a haproxy backend takes at most %d", len(change.New.Members), maxMembers))
+		}
+	}
+	err := p.withWorker(ctx, func(s *runtime.Session) error { return p.changeMembers(ctx, s, open(valid)) })
+	if err != nil {
+		p.known = false
+		failAll(open(valid), err)
+	}
+	p.adopt(open(tasks))
+	if gone := removals(tasks); len(gone) > 0 {
+		p.shutdownInOldWorkers(ctx, func(backend, server string) bool { return gone[ref{backend, server}] })
+	}
+	if structural := p.structural(open(tasks)); len(structural) > 0 {
+		p.restructure(ctx, structural)
+	}
+	p.fileLater()
+
+	results := providers.Results{}
+	for _, t := range tasks {
+		results[t.key] = t.err
+	}
+	return results
+}
+
+// group collects the changes by Key, in the order of Keys.
+func group(changes providers.Changes) []*task {
+	byKey := map[providers.Key]*task{}
+	at := func(key providers.Key) *task {
+		if byKey[key] == nil {
+			byKey[key] = &task{key: key, backend: config.BackendName(key)}
+		}
+		return byKey[key]
+	}
+	for i := range changes.Pools {
+		at(changes.Pools[i].Key).pool = &changes.Pools[i]
+	}
+	for i := range changes.VirtualServers {
+		at(changes.VirtualServers[i].Key).virtual = &changes.VirtualServers[i]
+	}
+	tasks := make([]*task, 0, len(byKey))
+	for _, t := range byKey {
+		tasks = append(tasks, t)
+	}
+	slices.SortFunc(tasks, func(a, b *task) int { return a.key.Compare(b.key) })
+	return tasks
+}
+
+// open returns the tasks that have not failed.
+func open(tasks []*task) []*task {
+	return slices.DeleteFunc(slices.Clone(tasks), func(t *task) bool { return t.err != nil })
+}
+
+// reset forgets what an attempt found out.
+func (t *task) reset() { t.live, t.plan, t.next = false, memberPlan{}, nil }
+
+// changeMembers makes the members of all pools that the worker has what they should be, and works out each task's
+// next. An error is one of the connection; what HAProxy refuses is the task's own.
+func (p *Provider) changeMembers(ctx context.Context, s *runtime.Session, tasks []*task) error {
+	if err := p.refresh(ctx, s); err != nil {
+		return err
+	}
+	asks := make([]runtime.Command, len(tasks))
+	for i, t := range tasks {
+		t.reset()
+		asks[i] = runtime.Ask("show servers state " + t.backend)
+	}
+	answers, err := s.Run(ctx, asks)
+	if err != nil {
+		return err
+	}
+	options := config.ServerOptions(p.settings)
+	var commands []runtime.Command
+	var owners []*task
+	for i, t := range tasks {
+		if err := p.prepareTask(t, answers[i], options); err != nil {
+			t.err = err
+			continue
+		}
+		for _, c := range t.plan.commands {
+			commands, owners = append(commands, c), append(owners, t)
+		}
+	}
+	results, err := s.Run(ctx, commands)
+	for i, r := range results {
+		if t := owners[i]; r.Err != nil && t.err == nil {
+			t.err = fail(refusalKind(r.Err), t.key.String(), r.Err)
+			p.known = false // the rest of its commands had their effect: look again before trusting anything
+		}
+	}
+	return err
+}
+
+// refresh loads everything anew when what we know does not hold for this worker.
+func (p *Provider) refresh(ctx context.Context, s *runtime.Session) error {
+	if p.known && p.pid == s.Info().PID {
+		return nil
+	}
+	_, err := p.load(ctx, s)
+	return err
+}
+
+// prepareTask works out the commands and the next of one task from what the worker has of its backend.
+func (p *Provider) prepareTask(t *task, answer runtime.Result, options string) error {
+	var refused *runtime.RefusedError
+	if answer.Err != nil && !(errors.As(answer.Err, &refused) && strings.Contains(refused.Answer, "Can't find backend")) {
+		return fail(providers.Conflict, t.key.String(), answer.Err)
+	}
+	current := p.model.Get(t.key)
+	// A backend of this name that our file does not list is not ours to touch. If it is in the administrator's files,
+	// the check of the next file says so.
+	t.live = answer.Err == nil && current != nil
+	next := config.Service{Key: t.key, Algorithm: providers.RoundRobin}
+	pool := current != nil
+	if pool {
+		next = *current
+	}
+	if v := t.virtual; v != nil {
+		next.VIPs, next.Port = nil, 0
+		if v.New != nil {
+			next.VIPs, next.Port = v.New.VIPs, v.New.Port
+			if len(next.VIPs) == 0 {
+				return fail(providers.Rejected, t.key.String(), errors.New("the virtual server has no address"))
+			}
+		}
+	}
+	if t.pool != nil {
+		pool = t.pool.New != nil
+		if pool && t.pool.New.Algorithm != "" {
+			next.Algorithm = t.pool.New.Algorithm
+		}
+	}
+	if !pool {
+		if next.HasFrontend() {
+			return fail(providers.Rejected, t.key.String(), errors.New("a virtual server needs the pool of its key"))
+		}
+		return nil
+	}
+	if err := next.Validate(); err != nil {
+		return fail(providers.Rejected, t.key.String(), err)
+	}
+	if t.pool != nil && t.pool.New != nil {
+		var err error
+		if t.live {
+			var servers []runtime.Server
+			if servers, err = runtime.ParseServers(answer.Text); err == nil {
+				t.plan, err = planMembers(t.backend, options, servers, *t.pool)
+				next.Servers = t.plan.servers
+			}
+		} else {
+			next.Servers, err = newServers(t.pool.New.Members, next.Servers)
+		}
+		if err != nil {
+			return fail(providers.Rejected, t.key.String(), err)
+		}
+	}
+	t.next = &next
+	return nil
+}
+
+// refusalKind classifies what HAProxy answered to a command on a server. A server or backend that is unexpectedly
+// there, or not there, means that somebody else changed it.
+func refusalKind(err error) providers.Kind {
+	for _, text := range []string{"No such", "Can't find", "already used", "Already exists", "already exists"} {
+		if strings.Contains(err.Error(), text) {
+			return providers.Conflict
+		}
+	}
+	return providers.Rejected
+}
+
+// adopt notes in the model the members that are in force now.
+func (p *Provider) adopt(tasks []*task) {
+	for _, t := range tasks {
+		if !t.live || t.next == nil {
+			continue
+		}
+		for _, name := range t.plan.removed {
+			p.leaving[ref{t.backend, name}] = time.Time{}
+		}
+		for _, server := range t.next.Servers {
+			delete(p.leaving, ref{t.backend, server.Name})
+		}
+		current := *p.model.Get(t.key)
+		current.Servers = t.next.Servers
+		p.model.Set(current)
+	}
+}
+
+// structural returns the tasks that only a reload can fulfil.
+func (p *Provider) structural(tasks []*task) []*task {
+	return slices.DeleteFunc(tasks, func(t *task) bool {
+		current := p.model.Get(t.key)
+		if current == nil || t.next == nil {
+			return current == nil && t.next == nil
+		}
+		return t.live && (p.inForce || t.virtual == nil) && current.Algorithm == t.next.Algorithm &&
+			current.Port == t.next.Port && slices.Equal(current.VIPs, t.next.VIPs)
+	})
+}
+
+// removals returns the servers that the tasks sent away, whatever became of the tasks.
+func removals(tasks []*task) map[ref]bool {
+	refs := map[ref]bool{}
+	for _, t := range tasks {
+		for _, name := range t.plan.removed {
+			refs[ref{t.backend, name}] = true
+		}
+	}
+	return refs
+}
+
+// shutdownInOldWorkers closes the connections to removed servers that workers from before a reload still carry. They
+// take no new ones, so a failure is worth a warning only: HAProxy ends with them, or the Pod does.
+func (p *Provider) shutdownInOldWorkers(ctx context.Context, gone func(backend, server string) bool) {
+	processes, err := p.master.Processes(ctx)
+	for _, pid := range processes.Old {
+		err = errors.Join(err, p.master.ShutdownSessions(ctx, pid, gone))
+	}
+	if err != nil {
+		p.log.Warn("connections to removed members may go on in old workers", zap.Error(err))
+	}
+}

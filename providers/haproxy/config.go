@@ -1,0 +1,104 @@
+package haproxy
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Config locates one HAProxy and says how to drive it. The zero value is not valid: start from DefaultConfig.
+type Config struct {
+	// ConfigFiles are the administrator's files in the order haproxy loads them; required for the check of a
+	// generated file. They are only read, and only by `haproxy -c`.
+	ConfigFiles []string
+	// Dir is the directory that haproxy loads after ConfigFiles (-f <Dir>). 50-npl.cfg in it is ours; New creates both.
+	Dir string
+	// MasterSocket is the path of the master's socket (haproxy -W -S <path>).
+	MasterSocket string
+	// AdminSocket is the path of the worker's socket (`stats socket <path> level admin`).
+	AdminSocket string
+	// Binary is the haproxy program that checks a file before it is loaded, a name or a path. Empty skips the check,
+	// where lbsync's container has no haproxy; a failing reload is then found only by trying.
+	Binary string
+	// StateFile is where server states are kept across a reload; haproxy must be able to read it. Empty means
+	// 50-npl.state in Dir.
+	StateFile string
+	// MinReloadInterval is the least time between two reloads; 0 to 10m. A change of structure that comes earlier is
+	// answered with Throttled. Members never wait for it.
+	MinReloadInterval time.Duration
+	// WriteDelay is how long changes of members are collected before the file is rewritten, without a reload; 0 to 1m.
+	WriteDelay time.Duration
+	// CheckInterval is the time between two health checks (TCP connects) of a member; 100ms to 1h.
+	CheckInterval time.Duration
+	// ConnectTimeout bounds connecting to a member; 10ms to 1h.
+	ConnectTimeout time.Duration
+	// IdleTimeout closes connections on which nobody sends; 1s to 240h.
+	IdleTimeout time.Duration
+	// DeleteServers deletes removed servers from the running HAProxy once their last connection has ended. False
+	// leaves them in maintenance until the next reload; 2.6.12 lacks two upstream fixes in this place.
+	DeleteServers bool
+}
+
+// DefaultConfig returns the values for Debian's haproxy package. Debian's unit starts the master with this socket;
+// /etc/default/haproxy must add the directory (docs/how-to/haproxy.md).
+func DefaultConfig() Config {
+	return Config{
+		ConfigFiles:       []string{"/etc/haproxy/haproxy.cfg"},
+		Dir:               "/etc/haproxy/npl.d",
+		MasterSocket:      "/run/haproxy-master.sock",
+		AdminSocket:       "/run/haproxy/admin.sock",
+		Binary:            "haproxy",
+		MinReloadInterval: 2 * time.Second,
+		WriteDelay:        time.Second,
+		CheckInterval:     5 * time.Second,
+		ConnectTimeout:    5 * time.Second,
+		IdleTimeout:       time.Hour,
+		DeleteServers:     true,
+	}
+}
+
+// Validate reports every setting that cannot be used, with its value and what would do.
+func (c Config) Validate() error {
+	var errs []error
+	path := func(name, value string) {
+		if !filepath.IsAbs(value) || strings.ContainsAny(value, " \t\r\n\"'\\#$") {
+			errs = append(errs, fmt.Errorf("haproxy %s: %q is not an absolute path without blanks, quotes, #, $ and \\", name, value))
+		}
+	}
+	for _, file := range c.ConfigFiles {
+		path("configFiles", file)
+	}
+	path("dir", c.Dir)
+	path("masterSocket", c.MasterSocket)
+	path("adminSocket", c.AdminSocket)
+	if c.StateFile != "" {
+		path("stateFile", c.StateFile)
+	}
+	if strings.HasSuffix(c.StateFile, ".cfg") {
+		errs = append(errs, fmt.Errorf("haproxy stateFile: %q ends in .cfg, haproxy would load it; use another ending", c.StateFile))
+	}
+	if c.Binary != "" && len(c.ConfigFiles) == 0 {
+		errs = append(errs, errors.New("haproxy configFiles: empty; name the files haproxy is started with, or set binary to \"\""))
+	}
+	within := func(name string, value, low, high time.Duration) {
+		if value < low || value > high {
+			errs = append(errs, fmt.Errorf("haproxy %s: %s is not within %s and %s", name, value, low, high))
+		}
+	}
+	within("minReloadInterval", c.MinReloadInterval, 0, 10*time.Minute)
+	within("writeDelay", c.WriteDelay, 0, time.Minute)
+	within("checkInterval", c.CheckInterval, 100*time.Millisecond, time.Hour)
+	within("connectTimeout", c.ConnectTimeout, 10*time.Millisecond, time.Hour)
+	within("idleTimeout", c.IdleTimeout, time.Second, 240*time.Hour)
+	return errors.Join(errs...)
+}
+
+// stateFile returns StateFile or its default.
+func (c Config) stateFile() string {
+	if c.StateFile != "" {
+		return c.StateFile
+	}
+	return filepath.Join(c.Dir, "50-npl.state")
+}

@@ -1,0 +1,139 @@
+package haproxy
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/nplbridge/nplbridge/providers"
+	"github.com/nplbridge/nplbridge/providers/haproxy/internal/config"
+	"github.com/nplbridge/nplbridge/providers/haproxy/internal/runtime"
+	"github.com/nplbridge/nplbridge/providers/providertest"
+)
+
+// TestConformance judges the provider with the real haproxy by the rules of all providers.
+func TestConformance(t *testing.T) {
+	providertest.Run(t, func(t *testing.T) providertest.Harness {
+		b, p := running(t)
+		return providertest.Harness{
+			Provider: p,
+			VIPs:     b.vips,
+			Reopen: func(t *testing.T) providers.Provider {
+				if err := p.Close(); err != nil {
+					t.Fatal(err)
+				}
+				p = b.open()
+				return p
+			},
+			PlantForeign: b.plantForeign,
+			Enabled: func(key providers.Key) (int, bool) {
+				servers, err := runtime.ParseServers(b.run("show servers state " + config.BackendName(key))[0])
+				if err != nil {
+					return 0, false
+				}
+				n := 0
+				for _, s := range servers {
+					if stateOf(s) == providers.Enabled {
+						n++
+					}
+				}
+				return n, true
+			},
+			Break: func(t *testing.T) func() {
+				hidden := b.cfg.AdminSocket + ".away"
+				if err := os.Rename(b.cfg.AdminSocket, hidden); err != nil {
+					t.Fatal(err)
+				}
+				return func() {
+					if err := os.Rename(hidden, b.cfg.AdminSocket); err != nil {
+						t.Fatal(err)
+					}
+				}
+			},
+			Connect: func(t *testing.T, key providers.Key, m providers.Member) func() {
+				l, err := net.Listen("tcp", m.Address.String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer l.Close()
+				client, server := b.through(l, netip.AddrPortFrom(b.vips[0], key.Port))
+				return func() { _ = client.Close(); _ = server.Close() }
+			},
+		}
+	})
+}
+
+// plantForeign adds a server to the administrator's backend, whose name looks like one of ours.
+func (b *balancer) plantForeign(t *testing.T) func(t *testing.T) {
+	own := b.cfg.Dir + "/10-own.cfg"
+	b.write(own, "backend npl_b_shop_other_80\n    mode tcp\n    balance roundrobin\n    server 127.0.0.8:8_uid 127.0.0.8:8 id 8\n")
+	if err := (runtime.Master{Path: b.cfg.MasterSocket}).Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	look := func() string {
+		return fmt.Sprint(b.run("show servers state npl_b_shop_foreign_80", "show servers state npl_b_shop_other_80"))
+	}
+	b.eventually("the foreign backend is loaded", func() error {
+		if !runtime.ParseBackends(b.run("show backend")[0])["npl_b_shop_other_80"] {
+			return fmt.Errorf("not yet")
+		}
+		return nil
+	})
+	return func(t *testing.T) {
+		for _, backend := range []string{"npl_b_shop_foreign_80", "npl_b_shop_other_80"} {
+			servers, err := runtime.ParseServers(b.run("show servers state " + backend)[0])
+			if err != nil || len(servers) != 1 || servers[0].Admin != 0 || servers[0].Weight != 1 {
+				t.Errorf("%s was touched: %v, %v\n%s", backend, servers, err, look())
+			}
+		}
+		text, err := os.ReadFile(own)
+		if err != nil || len(text) == 0 {
+			t.Errorf("%s was touched: %v", own, err)
+		}
+	}
+}
+
+// through connects to address until a connection comes out at l, past health checks and while haproxy still believes
+// that the member is down.
+func (b *balancer) through(l net.Listener, address netip.AddrPort) (client, server net.Conn) {
+	b.t.Helper()
+	arrived := make(chan net.Conn, 16)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				if n, err := c.Read(make([]byte, 1)); err == nil && n == 1 {
+					arrived <- c
+					return
+				}
+				_ = c.Close()
+			}()
+		}
+	}()
+	b.eventually("a connection arrives at "+l.Addr().String(), func() error {
+		c, err := net.Dial("tcp", address.String())
+		if err != nil {
+			return err
+		}
+		if _, err := c.Write([]byte("x")); err != nil {
+			_ = c.Close()
+			return err
+		}
+		select {
+		case server = <-arrived:
+			client = c
+			return nil
+		case <-time.After(100 * time.Millisecond):
+			_ = c.Close()
+			return errors.New("it did not")
+		}
+	})
+	return client, server
+}

@@ -1,0 +1,155 @@
+// Package config is the text of the one configuration file that nplbridge owns: from a model of it to the text, and
+// back. It is pure. The text is deterministic, so equal models are equal files, and it always lists every
+// current member, so that a restart or reload by anyone restores the truth without lbsync.
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nplbridge/nplbridge/providers"
+)
+
+// File is what one generated file says.
+type File struct {
+	Owner      providers.Owner
+	Generation Generation
+	Services   []Service // sorted by Key
+}
+
+// Generation names one structure: everything in a file except the servers. The worker reports it (`show env
+// NPL_GENERATION`), which tells the file that it loaded. Number grows with every structure; Hash is the structure's.
+type Generation struct {
+	Number uint64
+	Hash   string
+}
+
+// GenerationVariable is the environment variable that carries the generation.
+const GenerationVariable = "NPL_GENERATION"
+
+// String returns "<number>-<hash>".
+func (g Generation) String() string { return strconv.FormatUint(g.Number, 10) + "-" + g.Hash }
+
+// ParseGeneration reads what String wrote.
+func ParseGeneration(text string) (Generation, error) {
+	number, hash, ok := strings.Cut(text, "-")
+	n, err := strconv.ParseUint(number, 10, 64)
+	if !ok || err != nil || !isToken(hash) {
+		return Generation{}, fmt.Errorf("not a generation <number>-<hash>: %.80q", text)
+	}
+	return Generation{Number: n, Hash: hash}, nil
+}
+
+// Service is one Service port: a backend, and the frontend before it unless it has none.
+type Service struct {
+	Key       providers.Key
+	Algorithm providers.Algorithm
+	Servers   []Server // sorted by Address, then Name
+	VIPs      []netip.Addr
+	Port      uint16 // of the VIPs; 0 when there is no frontend
+}
+
+// HasFrontend reports whether the Service port is served.
+func (s Service) HasFrontend() bool { return len(s.VIPs) > 0 }
+
+// Binds returns the addresses that the frontend listens on.
+func (s Service) Binds() []netip.AddrPort {
+	var binds []netip.AddrPort
+	for _, vip := range s.VIPs {
+		binds = append(binds, netip.AddrPortFrom(vip, s.Port))
+	}
+	return binds
+}
+
+// Server is one member as HAProxy knows it.
+type Server struct {
+	Name    string // see ServerName
+	ID      int    // 1..2147483647, unique in the backend
+	Address netip.AddrPort
+	Drained bool // in maintenance: established connections go on, new ones go elsewhere
+}
+
+// CompareServers orders servers by Address, then Name.
+func CompareServers(a, b Server) int {
+	return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Name, b.Name))
+}
+
+// Settings are the values that all generated sections share.
+type Settings struct {
+	StateFile      string // absolute path
+	CheckInterval  time.Duration
+	ConnectTimeout time.Duration
+	IdleTimeout    time.Duration
+}
+
+// Find returns the index of key in the file's Services and whether it is there.
+func (f *File) Find(key providers.Key) (int, bool) {
+	return slices.BinarySearchFunc(f.Services, key, func(s Service, k providers.Key) int { return s.Key.Compare(k) })
+}
+
+// Get returns the Service with this key, or nil. The pointer is valid until Set or Delete.
+func (f *File) Get(key providers.Key) *Service {
+	if i, ok := f.Find(key); ok {
+		return &f.Services[i]
+	}
+	return nil
+}
+
+// Set inserts or replaces a Service.
+func (f *File) Set(s Service) {
+	if i, ok := f.Find(s.Key); ok {
+		f.Services[i] = s
+	} else {
+		f.Services = slices.Insert(f.Services, i, s)
+	}
+}
+
+// Delete removes a Service, if it is there.
+func (f *File) Delete(key providers.Key) {
+	if i, ok := f.Find(key); ok {
+		f.Services = slices.Delete(f.Services, i, i+1)
+	}
+}
+
+// Clone returns a copy that shares nothing which Set or Delete change.
+func (f File) Clone() File {
+	f.Services = slices.Clone(f.Services)
+	return f
+}
+
+// Validate reports the first thing in a Service that the file cannot say.
+func (s Service) Validate() error {
+	if s.Key.Protocol != providers.TCP {
+		return fmt.Errorf("haproxy cannot balance %s; only TCP ports can be served", s.Key.Protocol)
+	}
+	if !isToken(s.Key.Namespace) || !isToken(s.Key.Service) || s.Key.Port == 0 {
+		return errors.New("namespace, Service and port must be a Kubernetes Service port")
+	}
+	switch s.Algorithm {
+	case providers.RoundRobin, providers.LeastConnections:
+	default:
+		return fmt.Errorf("algorithm %q is neither %s nor %s", s.Algorithm, providers.RoundRobin, providers.LeastConnections)
+	}
+	if s.HasFrontend() == (s.Port == 0) {
+		return errors.New("a virtual server needs at least one address and a port from 1 to 65535")
+	}
+	for _, vip := range s.VIPs {
+		if !vip.IsValid() || vip.Zone() != "" || vip.IsUnspecified() {
+			return fmt.Errorf("%s is not an address that a virtual server can have", vip)
+		}
+	}
+	return nil
+}
+
+// isToken reports whether text can stand in a HAProxy name as it is.
+func isToken(text string) bool {
+	return text != "" && len(text) <= 253 && strings.IndexFunc(text, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '.')
+	}) < 0
+}

@@ -1,0 +1,135 @@
+package config
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/nplbridge/nplbridge/providers"
+)
+
+// layout is the version of what this package writes; Parse reads only this one.
+const layout = 1
+
+const (
+	headMark    = "# nplbridge "
+	serviceMark = "# service "
+	serverMark  = "    server "
+)
+
+// headLine and serviceLine are the JSON behind the marks; Parse reads them back.
+type headLine struct {
+	Layout     int    `json:"layout"`
+	ClusterUID string `json:"clusterUID"`
+	Instance   string `json:"instance"`
+	Generation string `json:"generation"`
+}
+
+type serviceLine struct {
+	Namespace string              `json:"namespace"`
+	Service   string              `json:"service"`
+	Port      uint16              `json:"port"`
+	Protocol  providers.Protocol  `json:"protocol"`
+	Algorithm providers.Algorithm `json:"algorithm"`
+	VIPs      []netip.Addr        `json:"vips,omitempty"`
+	Listen    uint16              `json:"listen,omitempty"`
+}
+
+// Hash returns the hash of the file's structure under these settings: of everything but its servers and generation.
+func Hash(f File, s Settings) string {
+	f = f.Clone()
+	f.Generation = Generation{}
+	for i := range f.Services {
+		f.Services[i].Servers = nil
+	}
+	sum := sha256.Sum256(Render(f, s))
+	return hex.EncodeToString(sum[:6])
+}
+
+// Render returns the text of the file.
+func Render(f File, s Settings) []byte {
+	var b bytes.Buffer
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	mark := func(mark string, v any) {
+		text, err := json.Marshal(v)
+		if err != nil {
+			panic(err) // strings, numbers and addresses always marshal
+		}
+		line("%s%s", mark, text)
+	}
+	line("# Written by nplbridge's lbsync, which overwrites changes. Put your own configuration into another file.")
+	mark(headMark, headLine{layout, f.Owner.ClusterUID, f.Owner.Instance, f.Generation.String()})
+	line("global")
+	line("    setenv %s %s", GenerationVariable, f.Generation)
+	line("    server-state-file %s", s.StateFile)
+	line("")
+	line("defaults npl-tcp")
+	line("    mode tcp")
+	line("    log global")
+	line("    option tcplog")
+	line("    option dontlognull")
+	line("    option redispatch 1")
+	line("    retries 3")
+	line("    timeout connect %s", duration(s.ConnectTimeout))
+	line("    timeout check %s", duration(s.ConnectTimeout))
+	line("    timeout queue %s", duration(s.ConnectTimeout))
+	line("    timeout client %s", duration(s.IdleTimeout))
+	line("    timeout server %s", duration(s.IdleTimeout))
+	line("    timeout client-fin 30s")
+	line("    timeout server-fin 30s")
+	line("    load-server-state-from-file global")
+	options := ServerOptions(s)
+	for _, service := range f.Services {
+		key := service.Key
+		line("")
+		mark(serviceMark, serviceLine{
+			key.Namespace, key.Service, key.Port, key.Protocol, service.Algorithm, service.VIPs, service.Port,
+		})
+		if service.HasFrontend() {
+			line("frontend %s from npl-tcp", FrontendName(key))
+			for _, bind := range service.Binds() {
+				line("    bind %s", bind)
+			}
+			line("    default_backend %s", BackendName(key))
+		}
+		line("backend %s from npl-tcp", BackendName(key))
+		line("    balance %s", balance(service.Algorithm))
+		for _, server := range service.Servers {
+			disabled := ""
+			if server.Drained {
+				disabled = drainedMark
+			}
+			line("%s%s %s id %d %s%s", serverMark, server.Name, server.Address, server.ID, options, disabled)
+		}
+	}
+	return b.Bytes()
+}
+
+const drainedMark = " disabled"
+
+// ServerOptions returns the keywords of every server, in the file and in `add server` alike. A server added at run
+// time inherits no default-server, so all is said; without the pool keywords 2.6 would never reuse a connection.
+func ServerOptions(s Settings) string {
+	fast := min(s.CheckInterval, time.Second)
+	return strings.Join([]string{
+		"weight 1",
+		"check inter " + duration(s.CheckInterval), "fastinter " + duration(fast), "downinter " + duration(fast),
+		"rise 2 fall 2",
+		"observe layer4 error-limit 2 on-error mark-down",
+		"pool-max-conn -1 pool-purge-delay 1s",
+	}, " ")
+}
+
+func balance(a providers.Algorithm) string {
+	if a == providers.LeastConnections {
+		return "leastconn"
+	}
+	return "roundrobin"
+}
+
+func duration(d time.Duration) string { return fmt.Sprintf("%dms", d.Milliseconds()) }

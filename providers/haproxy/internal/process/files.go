@@ -1,0 +1,118 @@
+// Package process changes what HAProxy loads: the files in our directory, the check of a candidate, and the reload of
+// the master process. It never decides what should be loaded.
+package process
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Files in our directory. HAProxy reads only *.cfg from it, so the others are invisible to it.
+const (
+	configName    = "50-npl.cfg"
+	backupName    = "50-npl.cfg.bak"
+	candidateName = "50-npl.cfg.candidate"
+)
+
+// Files is our directory, which HAProxy loads with -f after the administrator's files.
+type Files struct {
+	Admin []string // the administrator's files, in HAProxy's order
+	Dir   string
+	State string // file through which server states survive a reload
+}
+
+// Path returns the path of the file that HAProxy loads.
+func (f Files) Path() string { return filepath.Join(f.Dir, configName) }
+
+// Current returns the file that HAProxy loads, or nil when there is none.
+func (f Files) Current() ([]byte, error) { return readIfThere(f.Path()) }
+
+// Backup returns the file before the last change of structure, or nil when there is none.
+func (f Files) Backup() ([]byte, error) { return readIfThere(filepath.Join(f.Dir, backupName)) }
+
+// WriteCurrent replaces the file that HAProxy loads, atomically.
+func (f Files) WriteCurrent(text []byte) error { return writeAtomically(f.Path(), text) }
+
+// WriteBackup replaces the backup, atomically.
+func (f Files) WriteBackup(text []byte) error {
+	return writeAtomically(filepath.Join(f.Dir, backupName), text)
+}
+
+// WriteCandidate writes the file that Check reads instead of the current one, and returns its path.
+func (f Files) WriteCandidate(text []byte) (string, error) {
+	path := filepath.Join(f.Dir, candidateName)
+	return path, writeAtomically(path, text)
+}
+
+// WriteState replaces the server state file.
+func (f Files) WriteState(text string) error { return writeAtomically(f.State, []byte(text)) }
+
+// RemoveCandidate removes the candidate.
+func (f Files) RemoveCandidate() { _ = os.Remove(filepath.Join(f.Dir, candidateName)) }
+
+// arguments returns the -f options with candidate in the place of our file: the order HAProxy loads in.
+func (f Files) arguments(candidate string) ([]string, error) {
+	entries, err := os.ReadDir(f.Dir)
+	if err != nil {
+		return nil, err
+	}
+	names := []string{configName}
+	for _, e := range entries {
+		name := e.Name()
+		if strings.HasSuffix(name, ".cfg") && !strings.HasPrefix(name, ".") && name != configName && !e.IsDir() {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	var args []string
+	for _, path := range f.Admin {
+		args = append(args, "-f", path)
+	}
+	for _, name := range names {
+		path := filepath.Join(f.Dir, name)
+		if name == configName {
+			path = candidate
+		}
+		args = append(args, "-f", path)
+	}
+	return args, nil
+}
+
+func readIfThere(path string) ([]byte, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return text, err
+}
+
+// writeAtomically writes, syncs and renames, so that a reader and a crash see the old file or the new one.
+func writeAtomically(path string, text []byte) (err error) {
+	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = tmp.Close()
+			_ = os.Remove(tmp.Name())
+		}
+	}()
+	if _, err = tmp.Write(text); err != nil {
+		return err
+	}
+	if err = tmp.Chmod(0o644); err != nil {
+		return err
+	}
+	if err = tmp.Sync(); err != nil {
+		return err
+	}
+	if err = tmp.Close(); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), path)
+}

@@ -1,0 +1,125 @@
+package haproxy
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/nplbridge/nplbridge/providers"
+	"github.com/nplbridge/nplbridge/providers/haproxy/internal/config"
+	"github.com/nplbridge/nplbridge/providers/haproxy/internal/runtime"
+)
+
+// sweepInterval is the time between two looks at removed servers; a server is deleted when two looks in a row saw it
+// without a connection.
+const sweepInterval = time.Second
+
+// keep does what nobody waits for: it writes the file some time after members changed, and deletes removed servers.
+func (p *Provider) keep(ctx context.Context) {
+	sweep := time.NewTicker(sweepInterval)
+	defer sweep.Stop()
+	var write <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.poke:
+			if write == nil {
+				write = time.After(p.cfg.WriteDelay)
+			}
+		case <-write:
+			write = nil
+			p.mu.Lock()
+			if err := p.flush(); err != nil {
+				p.log.Error("the file does not list the current members; a restart of haproxy would bring back older ones", zap.Error(err))
+				write = time.After(max(p.cfg.WriteDelay, sweepInterval))
+			}
+			p.mu.Unlock()
+		case <-sweep.C:
+			p.mu.Lock()
+			if p.cfg.DeleteServers && len(p.leaving) > 0 {
+				p.sweep(ctx)
+			}
+			p.mu.Unlock()
+		}
+	}
+}
+
+// fileLater has the file compared with the model, and written if they differ, after WriteDelay.
+func (p *Provider) fileLater() {
+	p.dirty = true
+	select {
+	case p.poke <- struct{}{}:
+	default:
+	}
+}
+
+// flush writes the file if the model may have changed since it was written, and did.
+func (p *Provider) flush() error {
+	if !p.dirty || !p.known || p.generation != p.model.Generation.String() {
+		return nil // without a worker that runs the model's structure, the file is still a wish: leave it
+	}
+	before, _, err := p.readFile(p.files.Current)
+	if err != nil {
+		return err // somebody put another file there meanwhile
+	}
+	if text := config.Render(p.model, p.settings); !bytes.Equal(before, text) {
+		if err := p.files.WriteCurrent(text); err != nil {
+			return fail(providers.Misconfigured, "writing "+p.files.Path(), err)
+		}
+	}
+	p.dirty = false
+	return nil
+}
+
+// sweep looks at the removed servers and deletes those that have been without a connection for two looks.
+func (p *Provider) sweep(ctx context.Context) {
+	backends := map[string][]string{}
+	for r := range p.leaving {
+		backends[r.backend] = append(backends[r.backend], r.server)
+	}
+	err := p.withWorker(ctx, func(s *runtime.Session) error {
+		if p.known && p.pid != s.Info().PID {
+			p.leaving = map[ref]time.Time{} // that worker never had them, or Observe finds them
+			return nil
+		}
+		for backend, servers := range backends {
+			sessions, err := sessionsOf(ctx, s, backend)
+			if err != nil {
+				return err
+			}
+			var idle []ref
+			var commands []runtime.Command
+			for _, server := range servers {
+				r := ref{backend, server}
+				switch since, is := p.leaving[r]; {
+				case !is:
+				case sessions[server] > 0:
+					p.leaving[r] = time.Time{}
+				case since.IsZero():
+					p.leaving[r] = time.Now()
+				case time.Since(since) >= sweepInterval:
+					idle = append(idle, r)
+					commands = append(commands, runtime.DeleteServer(backend, server))
+				}
+			}
+			results, err := s.Run(ctx, commands)
+			if err != nil {
+				return err
+			}
+			for i, result := range results {
+				if result.Err == nil || refusalKind(result.Err) == providers.Conflict {
+					delete(p.leaving, idle[i])
+				} else {
+					p.leaving[idle[i]] = time.Now()
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil && ctx.Err() == nil {
+		p.log.Debug("removed servers are looked at again later", zap.Error(err))
+	}
+}

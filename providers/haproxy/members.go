@@ -1,0 +1,167 @@
+package haproxy
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/nplbridge/nplbridge/providers"
+	"github.com/nplbridge/nplbridge/providers/haproxy/internal/config"
+	"github.com/nplbridge/nplbridge/providers/haproxy/internal/runtime"
+)
+
+// A removed server stays in the worker until its last connection has ended: in maintenance, with weight 0. Both together
+// are its mark, kept in the worker itself, so a removal outlives lbsync without a word on disk.
+func isLeaving(s runtime.Server) bool {
+	return s.Admin&runtime.AdminForcedMaint != 0 && s.Weight == 0
+}
+
+// stateOf returns what a server that is not leaving may receive.
+func stateOf(s runtime.Server) providers.MemberState {
+	if s.Admin&(runtime.AdminForcedMaint|runtime.AdminForcedDrain) != 0 || s.Weight == 0 {
+		return providers.Draining
+	}
+	return providers.Enabled
+}
+
+// identify returns which member a server is. A server in our backend that somebody added by hand has no Pod UID;
+// ok is false for one that cannot be a member at all.
+func identify(s runtime.Server) (id providers.MemberID, ours, ok bool) {
+	if id, ours = config.ParseServerName(s.Name); ours {
+		return id, true, true
+	}
+	return providers.MemberID{Address: s.Address}, false, s.Address.IsValid()
+}
+
+// membersOf returns the members that a backend's servers are, sorted.
+func membersOf(servers []runtime.Server) []providers.Member {
+	var members []providers.Member
+	for _, s := range servers {
+		if id, _, ok := identify(s); ok && !isLeaving(s) {
+			members = append(members, providers.Member{PodUID: id.PodUID, Address: id.Address, State: stateOf(s)})
+		}
+	}
+	slices.SortFunc(members, providers.CompareMembers)
+	return slices.CompactFunc(members, func(a, b providers.Member) bool { return a.ID() == b.ID() })
+}
+
+// fileServers returns how the file lists a backend's servers: without those that leave or that are not ours.
+func fileServers(servers []runtime.Server) []config.Server {
+	var out []config.Server
+	for _, s := range servers {
+		if id, ours, _ := identify(s); ours && !isLeaving(s) {
+			out = append(out, config.Server{Name: s.Name, ID: s.ID, Address: id.Address, Drained: stateOf(s) == providers.Draining})
+		}
+	}
+	slices.SortFunc(out, config.CompareServers)
+	return out
+}
+
+// newServers returns how the file lists the members of a pool that the worker does not have yet. Members that
+// known lists keep their ids.
+func newServers(members []providers.Member, known []config.Server) ([]config.Server, error) {
+	ids, taken := map[string]int{}, map[int]bool{}
+	for _, s := range known {
+		ids[s.Name], taken[s.ID] = s.ID, true
+	}
+	out := make([]config.Server, 0, len(members))
+	for _, m := range members {
+		name, err := config.ServerName(m.ID())
+		if err != nil {
+			return nil, err
+		}
+		id, ok := ids[name]
+		if !ok {
+			id = config.NewServerID(m.Address, func(id int) bool { return taken[id] })
+			ids[name], taken[id] = id, true
+		}
+		out = append(out, config.Server{Name: name, ID: id, Address: m.Address, Drained: m.State == providers.Draining})
+	}
+	slices.SortFunc(out, config.CompareServers)
+	return slices.CompactFunc(out, func(a, b config.Server) bool { return a.Name == b.Name }), nil
+}
+
+// memberPlan is what takes one backend from the servers it has to the members it should have.
+type memberPlan struct {
+	commands []runtime.Command
+	servers  []config.Server // of the file, when the commands have been carried out
+	removed  []string        // names of servers that the commands send away
+}
+
+// planMembers compares a backend's live servers with the pool that is wanted. The steps come in the order of the
+// change's Members; what differs beyond them (somebody changed it by hand) follows.
+func planMembers(backend, options string, live []runtime.Server, change providers.PoolChange) (memberPlan, error) {
+	servers := map[providers.MemberID]runtime.Server{}
+	taken := map[int]bool{}
+	for _, s := range live {
+		taken[s.ID] = true
+		if id, _, ok := identify(s); ok {
+			if known, twice := servers[id]; !twice || isLeaving(known) {
+				servers[id] = s
+			}
+		}
+	}
+	wanted := map[providers.MemberID]providers.Member{}
+	var order []providers.MemberID
+	for _, step := range change.Members {
+		order = append(order, step.Member.ID())
+	}
+	for _, m := range change.New.Members {
+		wanted[m.ID()] = m
+		order = append(order, m.ID())
+	}
+	for _, m := range membersOf(live) {
+		order = append(order, m.ID())
+	}
+
+	var plan memberPlan
+	do := func(c ...runtime.Command) { plan.commands = append(plan.commands, c...) }
+	done := map[providers.MemberID]bool{}
+	for _, id := range order {
+		if done[id] {
+			continue
+		}
+		done[id] = true
+		server, exists := servers[id]
+		member, want := wanted[id]
+		if !want {
+			if exists && !isLeaving(server) {
+				do(runtime.Weigh(backend, server.Name, 0), runtime.Maintain(backend, server.Name),
+					runtime.ShutdownSessions(backend, server.Name))
+				plan.removed = append(plan.removed, server.Name)
+			}
+			continue
+		}
+		if !exists {
+			name, err := config.ServerName(id)
+			if err != nil {
+				return memberPlan{}, err
+			}
+			server = runtime.Server{
+				Backend: backend, Name: name, Address: id.Address, Weight: 1,
+				Admin: runtime.AdminForcedMaint, Check: runtime.CheckConfigured,
+				ID: config.NewServerID(id.Address, func(id int) bool { return taken[id] }),
+			}
+			taken[server.ID] = true
+			do(runtime.AddServer(backend, name, id.Address, fmt.Sprintf("id %d %s", server.ID, options)))
+		}
+		if server.Check&runtime.CheckEnabled == 0 {
+			do(runtime.EnableHealth(backend, server.Name))
+		}
+		drained := member.State == providers.Draining
+		maintained := server.Admin&runtime.AdminForcedMaint != 0
+		if drained && !maintained {
+			do(runtime.Maintain(backend, server.Name))
+		}
+		if server.Weight == 0 {
+			do(runtime.Weigh(backend, server.Name, 1))
+		}
+		if !drained && server.Admin&(runtime.AdminForcedMaint|runtime.AdminForcedDrain) != 0 {
+			do(runtime.Ready(backend, server.Name))
+		}
+		if _, ours, _ := identify(server); ours {
+			plan.servers = append(plan.servers, config.Server{Name: server.Name, ID: server.ID, Address: id.Address, Drained: drained})
+		}
+	}
+	slices.SortFunc(plan.servers, config.CompareServers)
+	return plan, nil
+}

@@ -1,0 +1,243 @@
+package haproxy
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/nplbridge/nplbridge/providers"
+	"github.com/nplbridge/nplbridge/providers/haproxy/internal/config"
+	"github.com/nplbridge/nplbridge/providers/haproxy/internal/runtime"
+)
+
+// attempts is how often a batch is begun again when somebody reloads HAProxy in the middle of it.
+const attempts = 3
+
+// Observe implements providers.Provider. Members are read from the worker; which Services its backends belong to is
+// read from our file of the generation that the worker reports. A virtual server is reported only while the worker runs
+// exactly the structure that this file has under today's settings, so anything else is planned, and loaded, again.
+func (p *Provider) Observe(ctx context.Context) (providers.Observed, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var observed providers.Observed
+	err := p.withWorker(ctx, func(s *runtime.Session) error {
+		live, err := p.load(ctx, s)
+		if err != nil {
+			return err
+		}
+		observed = providers.Observed{State: p.stateOf(live)}
+		observed.Connections, err = p.connections(ctx, s, observed.State.Pools)
+		return err
+	})
+	if err != nil {
+		p.known = false
+		return providers.Observed{}, err
+	}
+	return observed, nil
+}
+
+// withWorker runs a batch on a session of its own and makes sure that the worker was the current one from begin to
+// end; when it was not, the batch runs again. Errors come back classified.
+func (p *Provider) withWorker(ctx context.Context, batch func(*runtime.Session) error) error {
+	var err error
+	for range attempts {
+		if err = p.onWorker(ctx, batch); !errors.Is(err, runtime.ErrStale) {
+			break
+		}
+		p.known = false
+	}
+	if _, classified := errors.AsType[*providers.Error](err); err != nil && !classified {
+		err = p.classify("admin socket "+p.cfg.AdminSocket, err)
+	}
+	return err
+}
+
+func (p *Provider) onWorker(ctx context.Context, batch func(*runtime.Session) error) error {
+	s, err := p.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if s.Info().Stopping {
+		return runtime.ErrStale
+	}
+	if err := batch(s); err != nil {
+		return err
+	}
+	return s.Current(ctx)
+}
+
+// liveState is what a worker says of all its backends.
+type liveState struct {
+	backends map[string]bool
+	servers  map[string][]runtime.Server
+}
+
+// load reads the worker and our files and sets all that the Provider knows.
+func (p *Provider) load(ctx context.Context, s *runtime.Session) (liveState, error) {
+	generation, err := s.Environment(ctx, config.GenerationVariable)
+	if err != nil {
+		return liveState{}, err
+	}
+	results, err := s.Run(ctx, []runtime.Command{runtime.Ask("show backend"), runtime.Ask("show servers state")})
+	if err != nil {
+		return liveState{}, err
+	}
+	for _, r := range results {
+		if r.Err != nil {
+			return liveState{}, r.Err
+		}
+	}
+	live := liveState{backends: runtime.ParseBackends(results[0].Text), servers: map[string][]runtime.Server{}}
+	servers, err := runtime.ParseServers(results[1].Text)
+	if err != nil {
+		return liveState{}, err
+	}
+	for _, server := range servers {
+		live.servers[server.Backend] = append(live.servers[server.Backend], server)
+	}
+	if err := p.base(generation); err != nil {
+		return liveState{}, err
+	}
+	if p.pid != 0 && p.pid != s.Info().PID {
+		p.log.Info("haproxy was restarted, or reloaded by somebody else", zap.Int("worker", s.Info().PID))
+	}
+	p.pid, p.generation = s.Info().PID, generation
+
+	leaving := map[ref]time.Time{}
+	for i := range p.model.Services {
+		backend := config.BackendName(p.model.Services[i].Key)
+		if !live.backends[backend] {
+			continue
+		}
+		p.model.Services[i].Servers = fileServers(live.servers[backend])
+		for _, server := range live.servers[backend] {
+			if _, ours, _ := identify(server); ours && isLeaving(server) {
+				r := ref{backend, server.Name}
+				leaving[r] = p.leaving[r]
+			}
+		}
+	}
+	p.leaving = leaving
+	p.known = true
+	p.fileLater()
+	return live, nil
+}
+
+// base chooses the file that describes the worker: the current one, or the backup when the worker still runs that
+// (a crash between writing and reloading), or, when neither has the worker's generation, the current one as a wish.
+func (p *Provider) base(generation string) error {
+	text, current, err := p.readFile(p.files.Current)
+	if err != nil {
+		return err
+	}
+	_, backup, err := p.readFile(p.files.Backup)
+	if err != nil {
+		p.log.Warn("the backup is ignored", zap.String("file", p.backupPath()), zap.Error(err))
+		backup = config.File{}
+	}
+	model, loaded := current, text != nil && current.Generation.String() == generation
+	if !loaded && backup.Owner == p.owner && backup.Generation.String() == generation {
+		model, loaded, text = backup, true, nil
+	}
+	if !loaded && p.generation != "" && generation != p.generation {
+		p.log.Warn("haproxy runs a configuration that we do not know; it will be written and loaded again",
+			zap.String("generation", generation), zap.String("file", p.files.Path()))
+	}
+	model.Owner = p.owner
+	p.model = model
+	p.inForce = loaded && config.Hash(model, p.settings) == model.Generation.Hash &&
+		(text == nil || config.SameStructure(text, config.Render(model, p.settings)))
+	p.held = map[netip.AddrPort]bool{}
+	files := []config.File{model}
+	if !p.inForce {
+		files = append(files, current, backup)
+	}
+	for _, f := range files {
+		for _, service := range f.Services {
+			for _, bind := range service.Binds() {
+				p.held[bind] = true
+			}
+		}
+	}
+	return nil
+}
+
+// stateOf translates what was loaded.
+func (p *Provider) stateOf(live liveState) providers.State {
+	var state providers.State
+	for _, service := range p.model.Services {
+		backend := config.BackendName(service.Key)
+		if !live.backends[backend] {
+			continue
+		}
+		state.Pools = append(state.Pools, providers.Pool{
+			Key: service.Key, Algorithm: service.Algorithm, Members: membersOf(live.servers[backend]),
+		})
+		if p.inForce && service.HasFrontend() {
+			state.VirtualServers = append(state.VirtualServers, providers.VirtualServer{
+				Key: service.Key, VIPs: service.VIPs, Port: service.Port,
+			})
+		}
+	}
+	return state
+}
+
+// connections counts the connections of the Draining members, those that old workers still carry included.
+func (p *Provider) connections(ctx context.Context, s *runtime.Session, pools []providers.Pool) (map[providers.Key]map[providers.MemberID]int, error) {
+	counts := map[providers.Key]map[providers.MemberID]int{}
+	var old []int
+	for _, pool := range pools {
+		draining := map[string]providers.MemberID{}
+		for _, m := range pool.Members {
+			if name, err := config.ServerName(m.ID()); err == nil && m.State == providers.Draining {
+				draining[name] = m.ID()
+			}
+		}
+		if len(draining) == 0 {
+			continue
+		}
+		if len(counts) == 0 {
+			processes, err := p.master.Processes(ctx)
+			if err != nil {
+				return nil, p.classify("master socket "+p.cfg.MasterSocket, err)
+			}
+			old = processes.Old
+		}
+		backend := config.BackendName(pool.Key)
+		sessions, err := sessionsOf(ctx, s, backend)
+		if err != nil {
+			return nil, err
+		}
+		count := map[providers.MemberID]int{}
+		for name, id := range draining {
+			count[id] = sessions[name]
+		}
+		for _, pid := range old {
+			sessions, err := p.master.Sessions(ctx, pid, backend)
+			if err != nil {
+				return nil, p.classify("master socket "+p.cfg.MasterSocket, err)
+			}
+			for name, id := range draining {
+				count[id] += sessions[name]
+			}
+		}
+		counts[pool.Key] = count
+	}
+	return counts, nil
+}
+
+// sessionsOf returns the current sessions of each server of a backend in the current worker.
+func sessionsOf(ctx context.Context, s *runtime.Session, backend string) (map[string]int, error) {
+	results, err := s.Run(ctx, []runtime.Command{runtime.Ask("show stat " + backend + " 4 -1")})
+	if err != nil {
+		return nil, err
+	}
+	if results[0].Err != nil {
+		return nil, results[0].Err
+	}
+	return runtime.ParseSessions(results[0].Text)
+}

@@ -1,0 +1,200 @@
+// Package haproxy is the provider for an HAProxy, 2.6 or later, that runs beside lbsync. Structure (frontends, binds,
+// backends) goes through one generated file and a reload; members go through the Runtime API without one, and the
+// file follows, so that a restart by anyone restores the truth. docs/explanation/haproxy.md tells why it is so.
+package haproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/nplbridge/nplbridge/providers"
+	"github.com/nplbridge/nplbridge/providers/haproxy/internal/config"
+	"github.com/nplbridge/nplbridge/providers/haproxy/internal/process"
+	"github.com/nplbridge/nplbridge/providers/haproxy/internal/runtime"
+)
+
+// maxMembers is HAProxy's limit of active servers in a roundrobin backend (configuration manual 4.2, "balance").
+const maxMembers = 4095
+
+// emptyState is a server state file that restores nothing. HAProxy warns about a missing one.
+const emptyState = "1\n# be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_iweight " +
+	"srv_time_since_last_change srv_check_status srv_check_result srv_check_health srv_check_state srv_agent_state " +
+	"bk_f_forced_id srv_f_forced_id srv_fqdn srv_port srvrecord srv_use_ssl srv_check_port srv_check_addr " +
+	"srv_agent_addr srv_agent_port\n"
+
+// Provider drives one HAProxy. It implements providers.Provider.
+type Provider struct {
+	cfg      Config
+	owner    providers.Owner
+	log      *zap.Logger
+	settings config.Settings
+	files    process.Files
+	master   runtime.Master
+	reloader process.Reloader
+
+	stop   context.CancelFunc // ends the keeper
+	kept   sync.WaitGroup
+	poke   chan struct{} // wakes the keeper
+	closed sync.Once
+
+	mu sync.Mutex // held by every call and by the keeper; guards what follows
+	// model is the file as it should be: the structure that the worker loaded, with the members it has now. It
+	// counts only while known is true.
+	model config.File
+	known bool
+	// inForce is true when the worker runs exactly the structure that model has under the settings of today.
+	inForce    bool
+	generation string // what the worker reports; "" for none
+	pid        int    // of the worker
+	// held are the addresses that the worker may listen on for us, as far as our files tell.
+	held       map[netip.AddrPort]bool
+	leaving    map[ref]time.Time // removed servers: when each was first seen without a connection, or zero
+	lastReload time.Time
+	dirty      bool // the file may differ from model
+}
+
+var _ providers.Provider = (*Provider)(nil)
+
+// ref names a server of the worker.
+type ref struct{ backend, server string }
+
+// New checks cfg and prepares the directory: where 50-npl.cfg is missing it writes one without Services, so that
+// haproxy can be started with the directory before the first Service exists. It needs no running haproxy. The error of
+// a file that belongs to someone else is Misconfigured.
+func New(cfg Config, owner providers.Owner, log *zap.Logger) (*Provider, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fail(providers.Misconfigured, "configuration", err)
+	}
+	if owner.ClusterUID == "" || owner.Instance == "" {
+		return nil, fail(providers.Misconfigured, "owner", fmt.Errorf("cluster UID %q and instance %q must not be empty", owner.ClusterUID, owner.Instance))
+	}
+	if cfg.Binary != "" {
+		if _, err := exec.LookPath(cfg.Binary); err != nil {
+			return nil, fail(providers.Misconfigured, fmt.Sprintf("binary %q (install haproxy here, or set binary to \"\" to skip its check)", cfg.Binary), err)
+		}
+	}
+	p := &Provider{
+		cfg: cfg, owner: owner, log: log.Named("haproxy"),
+		settings: config.Settings{
+			StateFile: cfg.stateFile(), CheckInterval: cfg.CheckInterval,
+			ConnectTimeout: cfg.ConnectTimeout, IdleTimeout: cfg.IdleTimeout,
+		},
+		files:   process.Files{Admin: cfg.ConfigFiles, Dir: cfg.Dir, State: cfg.stateFile()},
+		master:  runtime.Master{Path: cfg.MasterSocket},
+		poke:    make(chan struct{}, 1),
+		leaving: map[ref]time.Time{},
+	}
+	p.reloader = process.Reloader{Master: p.master, Admin: cfg.AdminSocket}
+	if err := p.prepare(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p.stop = cancel
+	p.kept.Go(func() { p.keep(ctx) })
+	return p, nil
+}
+
+// prepare makes sure that our directory, our file and the state file exist, and that the file is ours.
+func (p *Provider) prepare() error {
+	if err := os.MkdirAll(p.cfg.Dir, 0o755); err != nil {
+		return fail(providers.Misconfigured, "dir "+p.cfg.Dir, err)
+	}
+	text, _, err := p.readFile(p.files.Current)
+	if err != nil {
+		return err
+	}
+	if text == nil {
+		empty := config.File{Owner: p.owner}
+		empty.Generation.Hash = config.Hash(empty, p.settings)
+		if err := p.files.WriteCurrent(config.Render(empty, p.settings)); err != nil {
+			return fail(providers.Misconfigured, "writing "+p.files.Path(), err)
+		}
+	}
+	if _, err := os.Stat(p.files.State); errors.Is(err, fs.ErrNotExist) {
+		if err := p.files.WriteState(emptyState); err != nil {
+			return fail(providers.Misconfigured, "writing "+p.files.State, err)
+		}
+	}
+	return nil
+}
+
+// readFile reads one of our two files; text is nil when it is not there. A file with another mark is an error.
+func (p *Provider) readFile(read func() ([]byte, error)) (text []byte, f config.File, err error) {
+	name := p.files.Path()
+	text, err = read()
+	if err != nil {
+		return nil, f, fail(providers.Misconfigured, "reading "+name, err)
+	}
+	if text == nil {
+		return nil, f, nil
+	}
+	f, err = config.Parse(text)
+	if err != nil {
+		return nil, f, fail(providers.Misconfigured, name+" (move it away if it is not needed)", err)
+	}
+	if f.Owner != p.owner {
+		return nil, f, fail(providers.Misconfigured, name, fmt.Errorf("it belongs to %s, we are %s; give each lbsync a "+
+			"directory of its own, or remove the file if that one is gone", f.Owner, p.owner))
+	}
+	return text, f, nil
+}
+
+// Capabilities implements providers.Provider.
+func (p *Provider) Capabilities() providers.Capabilities {
+	return providers.Capabilities{
+		Name: "haproxy", Protocols: []providers.Protocol{providers.TCP}, Local: true, MaxMembers: maxMembers,
+	}
+}
+
+// Close writes the file if members changed since it was written, and stops. HAProxy goes on as it is.
+func (p *Provider) Close() error {
+	var err error
+	p.closed.Do(func() {
+		p.stop()
+		p.kept.Wait()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		err = p.flush()
+	})
+	return err
+}
+
+// dial opens a session with the worker that serves now.
+func (p *Provider) dial(ctx context.Context) (*runtime.Session, error) {
+	s, err := runtime.Dial(ctx, p.cfg.AdminSocket)
+	if err != nil {
+		return nil, p.classify("admin socket "+p.cfg.AdminSocket, err)
+	}
+	return s, nil
+}
+
+// classify gives an error of the sockets its kind.
+func (p *Provider) classify(what string, err error) error {
+	var refused *runtime.RefusedError
+	switch {
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, runtime.ErrVersion):
+		return fail(providers.Misconfigured, what, err)
+	case errors.As(err, &refused):
+		return fail(providers.Misconfigured, what+" (does it have level admin?)", err)
+	case errors.Is(err, runtime.ErrStale):
+		return fail(providers.Conflict, what, err)
+	}
+	return fail(providers.Unavailable, what, err)
+}
+
+func fail(kind providers.Kind, what string, err error) error {
+	return &providers.Error{Kind: kind, What: "haproxy: " + what, Err: err}
+}
+
+// backupPath is named in messages only.
+func (p *Provider) backupPath() string { return filepath.Join(p.cfg.Dir, "50-npl.cfg.bak") }

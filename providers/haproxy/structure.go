@@ -1,0 +1,283 @@
+package haproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/nplbridge/nplbridge/providers"
+	"github.com/nplbridge/nplbridge/providers/haproxy/internal/config"
+	"github.com/nplbridge/nplbridge/providers/haproxy/internal/process"
+	"github.com/nplbridge/nplbridge/providers/haproxy/internal/runtime"
+)
+
+// restructure fulfils the tasks with one reload. A task that cannot be is left out, with its error, and the others go on.
+func (p *Provider) restructure(ctx context.Context, tasks []*task) {
+	if wait := p.cfg.MinReloadInterval - time.Since(p.lastReload); wait > 0 {
+		err := fail(providers.Throttled, "reload", fmt.Errorf("the next one is allowed in %s", wait.Round(time.Millisecond)))
+		failAll(tasks, err)
+		return
+	}
+	tasks = p.testBinds(ctx, tasks)
+	var candidate string
+	var next config.File
+	var text []byte
+	for {
+		if tasks = p.claim(tasks); len(tasks) == 0 {
+			return
+		}
+		var err error
+		next = p.nextFile(tasks)
+		text = config.Render(next, p.settings)
+		if candidate, err = p.files.WriteCandidate(text); err != nil {
+			failAll(tasks, fail(providers.Misconfigured, "writing "+candidate, err))
+			return
+		}
+		err = p.files.Check(ctx, p.cfg.Binary, candidate)
+		p.files.RemoveCandidate()
+		if err == nil {
+			break
+		}
+		rest := blame(tasks, text, err)
+		if len(rest) == len(tasks) {
+			kind := providers.Misconfigured // nothing of ours is named: the administrator's files are wrong
+			if _, judged := errors.AsType[*process.CheckError](err); !judged && ctx.Err() != nil {
+				kind = providers.Unavailable
+			}
+			failAll(tasks, fail(kind, "haproxy refuses the configuration", err))
+			return
+		}
+		tasks = rest
+	}
+	if err := p.switchTo(ctx, next, text); err != nil {
+		failAll(tasks, err)
+		return
+	}
+	gone := map[string]bool{}
+	for _, t := range tasks {
+		if t.next == nil {
+			gone[t.backend] = true
+		}
+	}
+	p.settle(ctx)
+	if len(gone) > 0 {
+		p.shutdownInOldWorkers(ctx, func(backend, _ string) bool { return gone[backend] })
+	}
+}
+
+func failAll(tasks []*task, err error) {
+	for _, t := range tasks {
+		t.err = err
+	}
+}
+
+// nextFile returns the model with the tasks fulfilled, under a new generation.
+func (p *Provider) nextFile(tasks []*task) config.File {
+	next := p.model.Clone()
+	for _, t := range tasks {
+		if t.next == nil {
+			next.Delete(t.key)
+		} else {
+			next.Set(*t.next)
+		}
+	}
+	number := next.Generation.Number
+	if running, err := config.ParseGeneration(p.generation); err == nil {
+		number = max(number, running.Number)
+	}
+	for _, read := range []func() ([]byte, error){p.files.Current, p.files.Backup} {
+		if _, f, err := p.readFile(read); err == nil {
+			number = max(number, f.Generation.Number)
+		}
+	}
+	next.Generation = config.Generation{Number: number + 1, Hash: config.Hash(next, p.settings)}
+	return next
+}
+
+// testBinds fails the tasks that want an address which HAProxy does not hold yet and cannot have.
+func (p *Provider) testBinds(ctx context.Context, tasks []*task) []*task {
+	for _, t := range tasks {
+		if t.next == nil {
+			continue
+		}
+		for _, bind := range t.next.Binds() {
+			if p.held[bind] {
+				continue
+			}
+			if err := process.TestBind(ctx, bind); err != nil {
+				t.err = fail(providers.Rejected, t.key.String(), err)
+				break
+			}
+		}
+	}
+	return open(tasks)
+}
+
+// claim fails the tasks that want an address and port which another Service has. Those that stay as they are come
+// first, then the order of Keys decides. A task that fails keeps what it had, so the rest is judged again.
+func (p *Provider) claim(tasks []*task) []*task {
+	for {
+		changing := map[providers.Key]bool{}
+		for _, t := range tasks {
+			changing[t.key] = true
+		}
+		taken := map[netip.AddrPort]providers.Key{}
+		for _, s := range p.model.Services {
+			for _, bind := range s.Binds() {
+				if !changing[s.Key] {
+					taken[bind] = s.Key
+				}
+			}
+		}
+		for _, t := range tasks {
+			if t.next == nil {
+				continue
+			}
+			for _, bind := range t.next.Binds() {
+				if other, ok := taken[bind]; ok {
+					t.err = fail(providers.Rejected, t.key.String(), fmt.Errorf("%s already belongs to %s; choose another address or port", bind, other))
+					break
+				}
+			}
+			if t.err != nil {
+				break
+			}
+			for _, bind := range t.next.Binds() {
+				taken[bind] = t.key
+			}
+		}
+		rest := open(tasks)
+		if len(rest) == len(tasks) {
+			return tasks
+		}
+		tasks = rest
+	}
+}
+
+// blame gives each task the alerts on its lines of text and returns the tasks without any.
+func blame(tasks []*task, text []byte, err error) []*task {
+	var check *process.CheckError
+	if !errors.As(err, &check) {
+		return tasks
+	}
+	for _, alert := range check.Alerts {
+		key, ok := config.KeyAtLine(text, alert.Line)
+		for _, t := range tasks {
+			if ok && t.key == key {
+				t.err = fail(providers.Rejected, key.String(), errors.New(alert.Text))
+			}
+		}
+	}
+	return open(tasks)
+}
+
+// switchTo makes HAProxy load next. When it does not, the files are put back and HAProxy continues as it was.
+func (p *Provider) switchTo(ctx context.Context, next config.File, text []byte) error {
+	before, err := p.files.Current()
+	if err != nil {
+		return fail(providers.Misconfigured, "reading "+p.files.Path(), err)
+	}
+	if p.generation == p.model.Generation.String() {
+		// The backup describes the worker until the new one runs, also when the current file does not.
+		if err := p.files.WriteBackup(config.Render(p.model, p.settings)); err != nil {
+			return fail(providers.Misconfigured, "writing "+p.backupPath(), err)
+		}
+	}
+	if err := p.saveState(ctx); err != nil {
+		return err
+	}
+	if err := p.files.WriteCurrent(text); err != nil {
+		return fail(providers.Misconfigured, "writing "+p.files.Path(), err)
+	}
+	p.lastReload = time.Now()
+	err = p.reloader.Reload(ctx, next.Generation)
+	if clearing := p.files.WriteState(emptyState); clearing != nil {
+		// A later restart would bring back states of now.
+		p.log.Error("the server state file could not be emptied", zap.String("file", p.files.State), zap.Error(clearing))
+	}
+	if err != nil {
+		p.known = false
+		if before != nil {
+			if back := p.files.WriteCurrent(before); back != nil {
+				err = errors.Join(err, fmt.Errorf("putting %s back: %w", p.files.Path(), back))
+			}
+		}
+		what := fmt.Sprintf("reload to generation %s (taken back)", next.Generation)
+		switch {
+		case errors.Is(err, process.ErrWrongGeneration):
+			return fail(providers.Misconfigured, what+fmt.Sprintf("; start haproxy with -f %s", p.cfg.Dir), err)
+		case errors.Is(err, process.ErrReloadFailed):
+			return fail(providers.Rejected, what, err)
+		}
+		return p.classify(what, err)
+	}
+	p.log.Info("haproxy runs a new structure", zap.Stringer("generation", next.Generation), zap.Int("services", len(next.Services)),
+		zap.Duration("took", time.Since(p.lastReload)))
+	p.model, p.generation, p.inForce = next, next.Generation.String(), true
+	p.pid = 0 // another worker now, and not by surprise
+	return nil
+}
+
+// saveState lets the servers' health survive the reload.
+func (p *Provider) saveState(ctx context.Context) error {
+	return p.withWorker(ctx, func(s *runtime.Session) error {
+		results, err := s.Run(ctx, []runtime.Command{runtime.Ask("show servers state")})
+		if err != nil {
+			return err
+		}
+		if results[0].Err != nil {
+			return results[0].Err
+		}
+		if err := p.files.WriteState(results[0].Text + "\n"); err != nil {
+			return fail(providers.Misconfigured, "writing "+p.files.State, err)
+		}
+		return nil
+	})
+}
+
+// settle makes the new worker agree with the model: the state file may have brought back what the file no longer says.
+// What fails here the next Observe finds, so it is only logged.
+func (p *Provider) settle(ctx context.Context) {
+	want := p.model.Clone()
+	err := p.withWorker(ctx, func(s *runtime.Session) error {
+		live, err := p.load(ctx, s)
+		if err != nil {
+			return err
+		}
+		options := config.ServerOptions(p.settings)
+		var commands []runtime.Command
+		for _, service := range want.Services {
+			backend := config.BackendName(service.Key)
+			pool := providers.Pool{Key: service.Key}
+			for _, server := range service.Servers {
+				id, _ := config.ParseServerName(server.Name)
+				m := providers.Member{PodUID: id.PodUID, Address: id.Address, State: providers.Enabled}
+				if server.Drained {
+					m.State = providers.Draining
+				}
+				pool.Members = append(pool.Members, m)
+			}
+			plan, err := planMembers(backend, options, live.servers[backend], providers.PoolChange{New: &pool})
+			if err != nil {
+				return err
+			}
+			commands = append(commands, plan.commands...)
+		}
+		if len(commands) == 0 {
+			return nil
+		}
+		if _, err := s.Run(ctx, commands); err != nil {
+			return err
+		}
+		_, err = p.load(ctx, s)
+		return err
+	})
+	if err != nil {
+		p.known = false
+		p.log.Warn("the new worker could not be compared with the file", zap.Error(err))
+	}
+}
