@@ -1,0 +1,88 @@
+// Package annotations holds the keys that lbsync reads and writes on Services, and their decoders. It imports the
+// standard library and the provider contract only.
+package annotations
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nplbridge/nplbridge/providers"
+)
+
+// Keys that users set on a Service.
+const (
+	// LoadBalancerIPs asks for certain addresses, see ParseAddresses. It goes before spec.loadBalancerIP.
+	LoadBalancerIPs = "nplbridge.io/load-balancer-ips"
+	// Algorithm is how the pool chooses a member, see ParseAlgorithm.
+	Algorithm = "nplbridge.io/algorithm"
+)
+
+// Keys that lbsync sets on a Service and takes back.
+const (
+	// AssignedIPs are the addresses that the Lease holder has given to the Service; every lbsync programs from it.
+	AssignedIPs = "nplbridge.io/load-balancer-ips-assigned"
+	// ManagedBy is "<instance>/<provider name>": the lbsync that the finalizer belongs to.
+	ManagedBy = "nplbridge.io/managed-by"
+	// EnabledBy is the instance that set nodeportlocal.antrea.io/enabled; without it that annotation is the user's.
+	EnabledBy = "nplbridge.io/enabled-by"
+)
+
+// Finalizer keeps a Service until nothing of it is left on the load balancer.
+const Finalizer = "nplbridge.io/cleanup"
+
+// ClassPrefix and the name of a provider instance make the loadBalancerClass.
+const ClassPrefix = "nplbridge.io/"
+
+// ParseAddresses reads one IPv4 address, one IPv6 address, or both separated by a comma; blanks around them are
+// ignored. The result is sorted, IPv4 first.
+func ParseAddresses(s string) ([]netip.Addr, error) {
+	var out []netip.Addr
+	for field := range strings.SplitSeq(s, ",") {
+		field = strings.TrimSpace(field)
+		a, err := netip.ParseAddr(field)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not an IP address; write one IPv4 address, one IPv6 address, or both separated by a comma", shorten(field))
+		}
+		if a = a.Unmap(); a.Zone() != "" || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a.IsLinkLocalUnicast() {
+			return nil, fmt.Errorf("%s cannot be the address of a load balancer; write a unicast address that clients can route to", a)
+		}
+		if slices.ContainsFunc(out, func(o netip.Addr) bool { return o.Is4() == a.Is4() }) {
+			return nil, fmt.Errorf("%q names two addresses of one family; write at most one of each", shorten(s))
+		}
+		out = append(out, a)
+	}
+	slices.SortFunc(out, providers.CompareAddrs)
+	return out, nil
+}
+
+// FormatAddresses is the inverse of ParseAddresses.
+func FormatAddresses(addrs []netip.Addr) string {
+	var fields []string
+	for _, a := range slices.SortedFunc(slices.Values(addrs), providers.CompareAddrs) {
+		fields = append(fields, a.String())
+	}
+	return strings.Join(fields, ",")
+}
+
+// ParseAlgorithm reads "RoundRobin" or "LeastConnections"; empty is RoundRobin.
+func ParseAlgorithm(s string) (providers.Algorithm, error) {
+	switch a := providers.Algorithm(s); a {
+	case "":
+		return providers.RoundRobin, nil
+	case providers.RoundRobin, providers.LeastConnections:
+		return a, nil
+	default:
+		return "", fmt.Errorf("%q is not an algorithm; write %s or %s", shorten(s), providers.RoundRobin, providers.LeastConnections)
+	}
+}
+
+// shorten keeps a user's value from filling an Event.
+func shorten(s string) string {
+	const limit = 64
+	if len(s) <= limit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:limit], "") + "..."
+}

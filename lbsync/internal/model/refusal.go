@@ -1,0 +1,52 @@
+package model
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/nplbridge/nplbridge/providers"
+)
+
+// Reason says why a Pod is not a member, or not as it could be. The values appear in Events, metrics and status.
+type Reason string
+
+// The reasons.
+const (
+	MalformedAnnotation  Reason = "MalformedAnnotation"  // the Pod's annotation cannot be read; its last good members stay
+	TargetPortUnresolved Reason = "TargetPortUnresolved" // the Pod has no port of the name that targetPort asks for
+	NotPublished         Reason = "NotPublished"         // no mapping for the target port yet
+	NodeUnknown          Reason = "NodeUnknown"          // the Pod's Node or its addresses are not known
+	ForeignNodeAddress   Reason = "ForeignNodeAddress"   // the mapping's nodeIP is not an address of the Pod's Node
+	Contested            Reason = "Contested"            // another Pod claims the same node port
+	PoolFull             Reason = "PoolFull"             // the load balancer takes no more members in a pool
+)
+
+// Reasons lists every Reason, sorted.
+func Reasons() []Reason {
+	return []Reason{Contested, ForeignNodeAddress, MalformedAnnotation, NodeUnknown, NotPublished, PoolFull, TargetPortUnresolved}
+}
+
+// Passing reports whether the reason is expected to go away by itself within moments, so that it deserves no Event.
+func (r Reason) Passing() bool { return r == NotPublished || r == NodeUnknown }
+
+// Refusal is one Pod that is not a member of one pool, and why.
+type Refusal struct {
+	Key     providers.Key `json:"key"`
+	Pod     string        `json:"pod"` // "namespace/name"
+	PodUID  string        `json:"podUID"`
+	Reason  Reason        `json:"reason"`
+	Message string        `json:"message"`
+}
+
+// PodName returns the Pod's name without its namespace.
+func (r Refusal) PodName() string { return strings.TrimPrefix(r.Pod, r.Key.Namespace+"/") }
+
+func compareRefusals(a, b Refusal) int {
+	return cmp.Or(
+		a.Key.Compare(b.Key),
+		cmp.Compare(a.Pod, b.Pod),
+		cmp.Compare(a.PodUID, b.PodUID),
+		cmp.Compare(a.Reason, b.Reason),
+		cmp.Compare(a.Message, b.Message),
+	)
+}

@@ -1,0 +1,130 @@
+// Package plan turns what is wanted and what is there into the changes between them. It is pure.
+package plan
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/nplbridge/nplbridge/providers"
+)
+
+// Between returns the changes that turn current into wanted; both are sorted by Key. Equal states give empty changes,
+// and what is in neither is never touched.
+//
+// The steps on a pool's members come in the order in which each is safe:
+//
+//	removals of members whose address another Pod has now  (they would lead to that Pod)
+//	adds, enables                                          (the pool grows before it shrinks)
+//	drains
+//	removals
+func Between(current, wanted providers.State) providers.Changes {
+	var out providers.Changes
+	eachPair(current.Pools, wanted.Pools, func(p *providers.Pool) providers.Key { return p.Key },
+		func(key providers.Key, before, after *providers.Pool) {
+			if c, changed := poolChange(key, before, after); changed {
+				out.Pools = append(out.Pools, c)
+			}
+		})
+	eachPair(current.VirtualServers, wanted.VirtualServers, func(v *providers.VirtualServer) providers.Key { return v.Key },
+		func(key providers.Key, before, after *providers.VirtualServer) {
+			if !EqualVirtualServers(before, after) {
+				out.VirtualServers = append(out.VirtualServers, providers.VirtualServerChange{Key: key, Old: before, New: after})
+			}
+		})
+	return out
+}
+
+// eachPair calls visit with both sides of every key, in order; a side that lacks the key is nil.
+func eachPair[T any](a, b []T, keyOf func(*T) providers.Key, visit func(key providers.Key, a, b *T)) {
+	for len(a) > 0 || len(b) > 0 {
+		order := 0
+		switch {
+		case len(a) == 0:
+			order = 1
+		case len(b) == 0:
+			order = -1
+		default:
+			order = keyOf(&a[0]).Compare(keyOf(&b[0]))
+		}
+		switch {
+		case order < 0:
+			visit(keyOf(&a[0]), &a[0], nil)
+			a = a[1:]
+		case order > 0:
+			visit(keyOf(&b[0]), nil, &b[0])
+			b = b[1:]
+		default:
+			visit(keyOf(&a[0]), &a[0], &b[0])
+			a, b = a[1:], b[1:]
+		}
+	}
+}
+
+func poolChange(key providers.Key, before, after *providers.Pool) (providers.PoolChange, bool) {
+	c := providers.PoolChange{Key: key, Old: before, New: after}
+	if after == nil {
+		return c, true
+	}
+	var old []providers.Member
+	if before != nil {
+		old = before.Members
+	}
+	c.Members = Steps(old, after.Members)
+	return c, before == nil || before.Algorithm != after.Algorithm || len(c.Members) > 0
+}
+
+// Steps returns the steps from the members before to those after, in the order that Between explains. Both are sorted
+// by providers.CompareMembers; within one kind of step that order is kept.
+func Steps(before, after []providers.Member) []providers.MemberChange {
+	had := make(map[providers.MemberID]providers.MemberState, len(before))
+	for _, m := range before {
+		had[m.ID()] = m.State
+	}
+	stays := make(map[providers.MemberID]bool, len(after))
+	added := map[netip.AddrPort]bool{}
+	var add, enable, drain []providers.MemberChange
+	for _, m := range after {
+		stays[m.ID()] = true
+		switch state, known := had[m.ID()]; {
+		case !known:
+			added[m.Address] = true
+			add = append(add, providers.MemberChange{Op: providers.AddMember, Member: m})
+		case state == m.State:
+		case m.State == providers.Enabled:
+			enable = append(enable, providers.MemberChange{Op: providers.EnableMember, Member: m})
+		default:
+			drain = append(drain, providers.MemberChange{Op: providers.DrainMember, Member: m})
+		}
+	}
+	var displaced, removed []providers.MemberChange
+	for _, m := range before {
+		switch {
+		case stays[m.ID()]:
+		case added[m.Address]:
+			displaced = append(displaced, providers.MemberChange{Op: providers.RemoveMember, Member: m})
+		default:
+			removed = append(removed, providers.MemberChange{Op: providers.RemoveMember, Member: m})
+		}
+	}
+	return slices.Concat(displaced, add, enable, drain, removed)
+}
+
+// EqualPools compares what a load balancer knows of two pools; nil equals only nil. Member.Pod is for people and does
+// not count.
+func EqualPools(a, b *providers.Pool) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Key == b.Key && a.Algorithm == b.Algorithm &&
+		slices.EqualFunc(a.Members, b.Members, func(x, y providers.Member) bool {
+			return x.ID() == y.ID() && x.State == y.State
+		})
+}
+
+// EqualVirtualServers compares two virtual servers; nil equals only nil.
+func EqualVirtualServers(a, b *providers.VirtualServer) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Key == b.Key && a.Port == b.Port && slices.Equal(a.VIPs, b.VIPs)
+}

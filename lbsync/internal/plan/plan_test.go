@@ -1,0 +1,231 @@
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/nplbridge/nplbridge/providers"
+	"github.com/nplbridge/nplbridge/providers/providertest"
+)
+
+var key = providers.Key{Namespace: "shop", Service: "web", Port: 80, Protocol: providers.TCP}
+
+func member(pod string, port uint16, state providers.MemberState) providers.Member {
+	return providers.Member{PodUID: pod, Address: netip.AddrPortFrom(netip.MustParseAddr("192.0.2.11"), port), State: state}
+}
+
+func pool(members ...providers.Member) *providers.Pool {
+	slices.SortFunc(members, providers.CompareMembers)
+	return &providers.Pool{Key: key, Algorithm: providers.RoundRobin, Members: members}
+}
+
+func steps(in []providers.MemberChange) string {
+	var out []string
+	for _, s := range in {
+		out = append(out, fmt.Sprintf("%s %s:%d", s.Op, s.Member.PodUID, s.Member.Address.Port()))
+	}
+	return fmt.Sprint(out)
+}
+
+func TestSteps(t *testing.T) {
+	const enabled, draining = providers.Enabled, providers.Draining
+	for _, test := range []struct {
+		name          string
+		before, after []providers.Member
+		want          string
+	}{
+		{"nothing", []providers.Member{member("a", 1, enabled)}, []providers.Member{member("a", 1, enabled)}, "[]"},
+		{"grow before shrink", []providers.Member{member("a", 1, enabled), member("b", 2, enabled)},
+			[]providers.Member{member("a", 1, draining), member("c", 3, enabled)}, "[Add c:3 Drain a:1 Remove b:2]"},
+		{"enable before drain", []providers.Member{member("a", 1, enabled), member("b", 2, draining)},
+			[]providers.Member{member("a", 1, draining), member("b", 2, enabled)}, "[Enable b:2 Drain a:1]"},
+		{"the same port with another Pod", []providers.Member{member("a", 1, enabled), member("b", 2, enabled)},
+			[]providers.Member{member("c", 1, enabled)}, "[Remove a:1 Add c:1 Remove b:2]"},
+		{"the same Pod on another port", []providers.Member{member("a", 1, enabled)},
+			[]providers.Member{member("a", 2, enabled)}, "[Add a:2 Remove a:1]"},
+	} {
+		if got := steps(Steps(test.before, test.after)); got != test.want {
+			t.Errorf("%s: %s, want %s", test.name, got, test.want)
+		}
+	}
+}
+
+func TestHoldRemovals(t *testing.T) {
+	a, b, c := member("a", 1, providers.Enabled), member("b", 2, providers.Enabled), member("c", 1, providers.Enabled)
+	vs := &providers.VirtualServer{Key: key, VIPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Port: 80}
+	state := func(p *providers.Pool, v *providers.VirtualServer) (s providers.State) {
+		if p != nil {
+			s.Pools = append(s.Pools, *p)
+		}
+		if v != nil {
+			s.VirtualServers = append(s.VirtualServers, *v)
+		}
+		return s
+	}
+	for _, test := range []struct {
+		name          string
+		before, after providers.State
+		explained     bool
+		want          string
+	}{
+		{"emptied", state(pool(a, b), vs), state(pool(), vs), false, ""},
+		{"gone", state(pool(a, b), vs), providers.State{}, false, ""},
+		{"gone and explained", state(pool(a, b), vs), providers.State{}, true, "delete pool, delete virtual server"},
+		{"replaced", state(pool(a), vs), state(pool(b), vs), false, "[Add b:2]"},
+		{"address taken by another Pod", state(pool(a, b), vs), state(pool(c), vs), false, "[Remove a:1 Add c:1]"},
+		{"created", providers.State{}, state(pool(a), nil), false, "[Add a:1]"},
+	} {
+		hold := HoldRemovals(func(providers.Key) bool { return test.explained })
+		got := ""
+		for _, c := range hold(Between(test.before, test.after)).Pools {
+			if got = steps(c.Members); c.New == nil {
+				got = "delete pool"
+			}
+		}
+		for range hold(Between(test.before, test.after)).VirtualServers {
+			got += ", delete virtual server"
+		}
+		if got != test.want {
+			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		}
+	}
+}
+
+var owner = providers.Owner{ClusterUID: "c1", Instance: "ns/name"}
+
+// drawState draws what a strict load balancer accepts: within a pool every address is there once.
+func drawState(t *rapid.T, label string) providers.State {
+	var s providers.State
+	for n := range 3 {
+		if !rapid.Bool().Draw(t, fmt.Sprintf("%s has %d", label, n)) {
+			continue
+		}
+		p := providers.Pool{
+			Key:       providers.Key{Namespace: "shop", Service: fmt.Sprintf("web-%d", n), Port: 80, Protocol: providers.TCP},
+			Algorithm: rapid.SampledFrom([]providers.Algorithm{providers.RoundRobin, providers.LeastConnections}).Draw(t, "algorithm"),
+		}
+		for port := range uint16(5) {
+			if pod := rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(t, fmt.Sprintf("Pod at %d", port+1)); pod != "" {
+				state := rapid.SampledFrom([]providers.MemberState{providers.Enabled, providers.Draining}).Draw(t, "state")
+				p.Members = append(p.Members, member(pod, port+1, state))
+			}
+		}
+		s.Pools = append(s.Pools, p)
+		if rapid.Bool().Draw(t, "has a virtual server") {
+			vip := netip.AddrFrom4([4]byte{192, 0, 2, byte(100 + 10*n + rapid.IntRange(0, 3).Draw(t, "vip"))})
+			s.VirtualServers = append(s.VirtualServers, providers.VirtualServer{Key: p.Key, VIPs: []netip.Addr{vip}, Port: 80})
+		}
+	}
+	return s
+}
+
+// What a plan promises, on a load balancer that refuses every wrong step: applying it gives what was wanted, a second
+// plan is empty, foreign objects stay, and a pool that has members before and after never is without any on the way
+// (unless all its addresses went to other Pods).
+func TestPlanProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		before, after := drawState(t, "before"), drawState(t, "after")
+		lb := providertest.NewLoadBalancer(providertest.MemoryCapabilities())
+		foreign := providers.Key{Namespace: "shop", Service: "web-9", Port: 80, Protocol: providers.TCP}
+		lb.Tamper(providers.Owner{ClusterUID: "c2"}, foreign, &providers.Pool{Key: foreign, Algorithm: providers.RoundRobin}, nil)
+		p := lb.Open(owner)
+		apply := func(c providers.Changes) {
+			for key, err := range p.Apply(t.Context(), c) {
+				if err != nil {
+					t.Fatalf("%s: %v", key, err)
+				}
+			}
+		}
+		apply(Between(providers.State{}, before))
+		observed, err := p.Observe(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		from := lb.Writes()
+		apply(Between(observed.State, after))
+		observed, err = p.Observe(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := providertest.Render(observed.State), providertest.Render(after); got != want {
+			t.Fatalf("the plan led to\n%swant\n%s", got, want)
+		}
+		if again := Between(observed.State, after); !again.Empty() {
+			t.Fatalf("a second plan is not empty: %+v", again)
+		}
+		if !slices.ContainsFunc(lb.State().Pools, func(p providers.Pool) bool { return p.Key == foreign }) {
+			t.Fatal("the foreign pool is gone")
+		}
+		for _, op := range lb.Journal()[from:] {
+			old, now := findPool(before, op.Key), findPool(after, op.Key)
+			if old == nil || now == nil || len(old.Members) == 0 || len(now.Members) == 0 || disjointed(old, now) {
+				continue
+			}
+			if op.Members == 0 {
+				t.Fatalf("%s was empty after %s", op.Key, op.What)
+			}
+			if hasEnabled(old) && hasEnabled(now) && op.Enabled == 0 {
+				t.Fatalf("%s had nothing enabled after %s", op.Key, op.What)
+			}
+		}
+	})
+}
+
+// Whatever is held, nothing unexplained is lost, and the changes are still ones that a strict load balancer accepts.
+func TestHoldProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		before, after := drawState(t, "before"), drawState(t, "after")
+		lb := providertest.NewLoadBalancer(providertest.MemoryCapabilities())
+		p := lb.Open(owner)
+		p.Apply(t.Context(), Between(providers.State{}, before))
+		held := HoldRemovals(func(providers.Key) bool { return false })(Between(before, after))
+		for key, err := range p.Apply(t.Context(), held) {
+			if err != nil {
+				t.Fatalf("%s: %v", key, err)
+			}
+		}
+		for _, old := range before.Pools {
+			now := findPool(lb.State(), old.Key)
+			if now == nil {
+				t.Fatalf("pool %s was deleted", old.Key)
+			}
+			for _, m := range old.Members {
+				if !slices.ContainsFunc(now.Members, func(o providers.Member) bool { return o.Address == m.Address }) {
+					t.Fatalf("%s lost %s", old.Key, m.Address)
+				}
+			}
+		}
+		if len(lb.State().VirtualServers) < len(before.VirtualServers) {
+			t.Fatal("a virtual server was deleted")
+		}
+	})
+}
+
+func findPool(s providers.State, key providers.Key) *providers.Pool {
+	for i := range s.Pools {
+		if s.Pools[i].Key == key {
+			return &s.Pools[i]
+		}
+	}
+	return nil
+}
+
+func hasEnabled(p *providers.Pool) bool {
+	return slices.ContainsFunc(p.Members, func(m providers.Member) bool { return m.State == providers.Enabled })
+}
+
+// disjointed: members are displaced from their addresses, which goes before everything else.
+func disjointed(old, now *providers.Pool) bool {
+	for _, m := range old.Members {
+		for _, n := range now.Members {
+			if m.Address == n.Address && m.PodUID != n.PodUID {
+				return true
+			}
+		}
+	}
+	return false
+}

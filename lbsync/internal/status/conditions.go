@@ -1,0 +1,32 @@
+// Package status is lbsync's voice in Kubernetes, used by the Lease holder only: finalizer and annotations on Services,
+// status.loadBalancer, conditions and Events.
+package status
+
+// Types of the conditions on a Service.
+const (
+	// Accepted says whether the Service as written can be served.
+	Accepted = "nplbridge.io/Accepted"
+	// Programmed says whether the load balancer has acknowledged everything that is wanted for it.
+	Programmed = "nplbridge.io/Programmed"
+)
+
+// Reasons of Accepted, beside those of vip.Reason.
+const (
+	ReasonAccepted            = "Accepted"              // True
+	ReasonInvalidAnnotation   = "InvalidAnnotation"     // an annotation cannot be read; what was there before stays
+	ReasonUnsupportedProtocol = "UnsupportedProtocol"   // the load balancer cannot balance a port's protocol; other ports are served
+	ReasonDisabled            = "NodePortLocalDisabled" // the user's own nodeportlocal.antrea.io/enabled is not "true"
+	ReasonManagedByOther      = "ManagedByOther"        // another lbsync has not let go of it
+)
+
+// Reasons of Programmed, beside "Provider" and a providers.Kind.
+const (
+	ReasonProgrammed     = "Programmed"   // True
+	ReasonPending        = "Pending"      // not yet
+	ReasonNotAccepted    = "NotAccepted"  // nothing to program, see Accepted
+	ReasonHeld           = "RemovalsHeld" // the API server's answer cannot be believed
+	reasonProviderPrefix = "Provider"
+)
+
+// portError stands in status.loadBalancer for a port that is not served.
+const portError = "nplbridge.io/" + ReasonUnsupportedProtocol
