@@ -27,8 +27,8 @@ test-fast: ## the inner loop: vet and unit tests, no lab
 lint: ## golangci-lint, and go mod tidy in every module
 	@go run ./.ci/stages -lint
 
-generate: ## write the files that are generated from code (docs/reference/settings.md)
-	go test ./cmd/... -run Docs -update
+generate: ## write the files that are generated from code (docs/reference)
+	go test ./cmd/npl-agent ./cmd/lbsync -run Docs -update
 
 demo: deps ## the main job on real parts; ONESHOT=1 tears down and exits by its checks
 	@go run ./e2e/cmd/demo

@@ -22,8 +22,8 @@ nftables, and the Pod's annotation nodeportlocal.antrea.io says which.`,
   npl-agent run --node-name "$(hostname)" --kubeconfig ~/.kube/config --log-level debug
   npl-agent check
   npl-agent status -o yaml`,
-		Args: cobra.NoArgs,
 	}
+	// No Args here: with them cobra takes an unknown command for an argument and prints the help.
 	command.AddCommand(runCommand(), checkCommand(), program.StatusCommand(table()), cleanupCommand(), program.VersionCommand("npl-agent"))
 	return command
 }

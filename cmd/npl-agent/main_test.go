@@ -6,12 +6,24 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/nplbridge/nplbridge/agent"
+	"github.com/nplbridge/nplbridge/cmd/internal/drift"
 	"github.com/nplbridge/nplbridge/cmd/internal/settings/settingstest"
 )
 
 func TestDocs(t *testing.T) {
 	settingstest.Reference(t, "../../docs/reference/settings.md", table())
+
+	cfg := agent.DefaultConfig()
+	cfg.NodeName = "node-1"
+	metrics := drift.NewMetrics()
+	if _, err := agent.New(cfg, fake.NewClientset(), zap.NewNop(), metrics); err != nil {
+		t.Fatal(err)
+	}
+	metrics.Reference(t, "../../docs/reference/metrics.md", "npl-agent")
 }
 
 func TestChart(t *testing.T) {
@@ -57,6 +69,12 @@ func TestPrintConfig(t *testing.T) {
 		if !strings.Contains(out, want+"\n") {
 			t.Errorf("no %q in\n%s", want, out)
 		}
+	}
+}
+
+func TestUnknownCommand(t *testing.T) {
+	if _, err := execute("rum"); err == nil || !strings.Contains(err.Error(), `unknown command "rum"`) {
+		t.Errorf("got %v", err)
 	}
 }
 

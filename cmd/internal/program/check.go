@@ -29,7 +29,7 @@ func CheckCommand(table settings.Table, what string, steps func(*settings.Values
 	command := &cobra.Command{
 		Use:   "check",
 		Short: "Try whether run would work: " + what,
-		Long: "Tries the settings, " + what + ", one line each. Nothing is changed, and a running " + table.Program +
+		Long: "Tries the settings, " + what + ", one line each. Nothing that carries traffic is changed, and a running " + table.Program +
 			" is not disturbed. Exits 0 if all is well, 1 if something is not, 2 if a setting cannot be used.",
 		Example: "  " + table.Program + " check --config /etc/nplbridge/settings.yaml",
 		Args:    cobra.NoArgs,

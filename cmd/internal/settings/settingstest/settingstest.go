@@ -2,7 +2,6 @@
 package settingstest
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"slices"
@@ -12,38 +11,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	"github.com/nplbridge/nplbridge/cmd/internal/drift"
 	"github.com/nplbridge/nplbridge/cmd/internal/settings"
 )
 
-var update = flag.Bool("update", false, "write the generated part of the reference instead of comparing it")
-
-// Reference compares the table with its part of the Markdown file, which stands between "<!-- begin <program> -->" and
-// "<!-- end <program> -->". With -update it writes that part.
+// Reference compares the table with its part of the Markdown file.
 func Reference(t *testing.T, file string, table settings.Table) {
 	t.Helper()
-	content, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var want strings.Builder
 	if err := table.Reference(&want); err != nil {
 		t.Fatal(err)
 	}
-	before, rest, found := strings.Cut(string(content), fmt.Sprintf("<!-- begin %s -->\n", table.Program))
-	got, after, ended := strings.Cut(rest, fmt.Sprintf("<!-- end %s -->\n", table.Program))
-	if !found || !ended {
-		t.Fatalf("%s has no part between <!-- begin %s --> and <!-- end %[2]s -->", file, table.Program)
-	}
-	if *update {
-		part := fmt.Sprintf("<!-- begin %s -->\n%s<!-- end %[1]s -->\n", table.Program, want.String())
-		if err := os.WriteFile(file, []byte(before+part+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if diff := cmp.Diff(want.String(), got); diff != "" {
-		t.Errorf("%s differs from the code, run `make generate` (-code +file):\n%s", file, diff)
-	}
+	drift.Compare(t, file, table.Program, want.String())
 }
 
 // Chart compares the table with the chart: <section>.config in values.yaml has every setting but those in own, which the
