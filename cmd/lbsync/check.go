@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/nplbridge/nplbridge/cmd/internal/kube"
+	"github.com/nplbridge/nplbridge/cmd/internal/program"
+	"github.com/nplbridge/nplbridge/cmd/internal/settings"
+	"github.com/nplbridge/nplbridge/lbsync"
+)
+
+// permissions is what the chart's ClusterRole and Role grant.
+func permissions(cfg lbsync.Config) []kube.Permission {
+	return []kube.Permission{
+		{Resource: "services", Verbs: []string{"get", "list", "watch", "patch"}},
+		{Resource: "services", Subresource: "status", Verbs: []string{"patch"}},
+		{Resource: "pods", Verbs: []string{"get", "list", "watch"}},
+		{Resource: "nodes", Verbs: []string{"get", "list", "watch"}},
+		{Resource: "namespaces", Verbs: []string{"get"}, Name: metav1.NamespaceSystem},
+		{Group: "events.k8s.io", Resource: "events", Verbs: []string{"create", "patch"}},
+		{Group: "coordination.k8s.io", Resource: "leases", Verbs: []string{"create"}, Namespace: cfg.LeaseNamespace},
+		{Group: "coordination.k8s.io", Resource: "leases", Verbs: []string{"get", "update"}, Namespace: cfg.LeaseNamespace, Name: cfg.LeaseName},
+	}
+}
+
+func checkCommand() *cobra.Command {
+	return program.CheckCommand(table(), "the API server, the rights and the load balancer", func(values *settings.Values) ([]program.Step, error) {
+		cfg, err := config(values)
+		if err != nil {
+			return nil, err
+		}
+		build, err := provider(values)
+		if err != nil {
+			return nil, err
+		}
+		return []program.Step{
+			program.RightsStep(permissions(cfg)),
+			{Name: "load balancer " + cfg.ProviderName, Run: func(ctx context.Context, client kubernetes.Interface) error {
+				p, err := open(ctx, cfg, build, client, zap.NewNop())
+				if err != nil {
+					return err
+				}
+				_, err = p.Observe(ctx)
+				return errors.Join(err, p.Close())
+			}},
+		}, nil
+	})
+}
