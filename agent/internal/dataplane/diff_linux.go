@@ -41,9 +41,10 @@ func compare(s *state, want wanted, now time.Time) difference {
 		for _, key := range slices.Sorted(maps.Keys(have)) {
 			w, wanted := elements[key]
 			_, mapped := want[setPorts][key]
+			cools := name == setCooling && !have[key].expires.IsZero()
 			switch {
-			case name == setCooling && !wanted && !mapped:
-			case name == setCooling && !have[key].expires.After(now): // the kernel has dropped it
+			case cools && !wanted && !mapped:
+			case cools && !have[key].expires.After(now): // the kernel has dropped it
 			case !wanted || !same(w, have[key]):
 				d.del[name] = append(d.del[name], key)
 			}

@@ -107,6 +107,13 @@ func jump(chain string) expression {
 	}}
 }
 
+func encode(fields []field) ([]byte, error) {
+	ae := netlink.NewAttributeEncoder()
+	ae.ByteOrder = binary.BigEndian
+	encodeFields(ae, fields)
+	return ae.Encode()
+}
+
 // encodeFields writes attributes in order.
 func encodeFields(ae *netlink.AttributeEncoder, fields []field) {
 	for _, f := range fields {

@@ -27,6 +27,7 @@ const nftaTableUserdata = 6
 // socketBuffer is room for a transaction of many thousand elements, in bytes.
 const socketBuffer = 4 << 20
 
+// dial opens the socket, or a new one instead of one that may hold answers nobody waits for any more.
 func (k *kernel) dial() error {
 	k.hangUp()
 	conn, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(c *netlink.Conn) error {
@@ -42,7 +43,8 @@ func (k *kernel) dial() error {
 		return explain("open a netlink socket to nf_tables", err)
 	}
 	k.Conn = conn
-	return nil
+	_, err = k.generation() // tells the port ID, and whether nf_tables is there
+	return err
 }
 
 func (k *kernel) hangUp() {

@@ -1,7 +1,6 @@
 package dataplane
 
 import (
-	"encoding/binary"
 	"net/netip"
 	"slices"
 	"strings"
@@ -10,8 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/nftables/userdata"
-	mdnetlink "github.com/mdlayher/netlink"
-	"github.com/vishvananda/netlink"
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
@@ -140,13 +138,16 @@ func FuzzDecoders(f *testing.F) {
 			}
 		}
 		decodeComment(b)
-		if m, err := attributes(mdnetlink.Message{Data: b}); err == nil {
+		if m, err := attributes(netlink.Message{Data: b}); err == nil {
 			for m.Next() {
 				_ = m.String()
 			}
 		}
 		for _, e := range ipv4.dnat() {
 			e.same(kernelExpression{e.name, b})
+		}
+		if e, ok := decodeEntry(b); ok && len(e.identity) == 0 {
+			t.Errorf("% x decodes to an entry without an identity", b)
 		}
 	})
 }
@@ -159,18 +160,15 @@ func TestCommentRoundTrip(t *testing.T) {
 
 // What differs between kernels makes no difference, and everything else does.
 func TestSameExpression(t *testing.T) {
-	encode := func(fields ...field) []byte {
-		ae := mdnetlink.NewAttributeEncoder()
-		ae.ByteOrder = binary.BigEndian
-		encodeFields(ae, fields)
-		b, err := ae.Encode()
+	attrs := func(fields ...field) []byte {
+		b, err := encode(fields)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return b
 	}
 	with := func(e expression, more ...field) kernelExpression {
-		return kernelExpression{e.name, encode(append(slices.Clone(e.fields), more...)...)}
+		return kernelExpression{e.name, attrs(append(slices.Clone(e.fields), more...)...)}
 	}
 	ct, lk, nat, bits := ctOriginal(unix.NFT_CT_PROTO_DST, reg1), lookup(setSelf, reg1), dnatTo(unix.NFPROTO_IPV4, reg1, reg32_01), anyBit(32, reg1)[0]
 	for _, c := range []struct {
@@ -180,8 +178,8 @@ func TestSameExpression(t *testing.T) {
 		same bool
 	}{
 		{"as sent", nat, with(nat), true},
-		{"direction in four bytes", ct, kernelExpression{"ct", encode(ct.fields[0], ct.fields[1], field{unix.NFTA_CT_DIRECTION, uint32(0)})}, true},
-		{"other direction", ct, kernelExpression{"ct", encode(ct.fields[0], ct.fields[1], field{unix.NFTA_CT_DIRECTION, uint8(1)})}, false},
+		{"direction in four bytes", ct, kernelExpression{"ct", attrs(ct.fields[0], ct.fields[1], field{unix.NFTA_CT_DIRECTION, uint32(0)})}, true},
+		{"other direction", ct, kernelExpression{"ct", attrs(ct.fields[0], ct.fields[1], field{unix.NFTA_CT_DIRECTION, uint8(1)})}, false},
 		{"number of the set", lk, with(lk, field{unix.NFTA_LOOKUP_SET_ID, uint32(7)}), true},
 		{"inverted lookup", lk, with(lk, field{unix.NFTA_LOOKUP_FLAGS, uint32(unix.NFT_LOOKUP_F_INV)}), false},
 		{"plain lookup says so", lk, with(lk, field{unix.NFTA_LOOKUP_FLAGS, uint32(0)}), true},
@@ -190,9 +188,9 @@ func TestSameExpression(t *testing.T) {
 		{"other operation of bitwise", bits, with(bits, field{6, uint32(1)}), false},
 		{"other set", lk, with(lookup(setHairpin, reg1)), false},
 		{"other register", lk, with(lookup(setSelf, reg2)), false},
-		{"attribute missing", nat, kernelExpression{"nat", encode(nat.fields[:5]...)}, false},
+		{"attribute missing", nat, kernelExpression{"nat", attrs(nat.fields[:5]...)}, false},
 		{"other expression", nat, kernelExpression{"masq", nil}, false},
-		{"masquerade to ports", masquerade(), kernelExpression{"masq", encode(field{unix.NFTA_MASQ_REG_PROTO_MIN, uint32(1)})}, false},
+		{"masquerade to ports", masquerade(), kernelExpression{"masq", attrs(field{unix.NFTA_MASQ_REG_PROTO_MIN, uint32(1)})}, false},
 		{"broken", nat, kernelExpression{"nat", []byte{1}}, false},
 	} {
 		if got := c.want.same(c.have); got != c.same {
@@ -203,30 +201,27 @@ func TestSameExpression(t *testing.T) {
 
 func TestStaleFlows(t *testing.T) {
 	self, pod, old := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("10.0.0.9:80")
-	entry := func(protocol byte, to netip.AddrPort, from netip.AddrPort) *netlink.ConntrackFlow {
-		return &netlink.ConntrackFlow{
-			Forward: netlink.IPTuple{Protocol: protocol, DstIP: to.Addr().AsSlice(), DstPort: to.Port()},
-			Reverse: netlink.IPTuple{Protocol: protocol, SrcIP: from.Addr().AsSlice(), SrcPort: from.Port()},
-		}
+	connection := func(protocol byte, to, from netip.AddrPort) entry {
+		return entry{flow: flow{protocol, to.Port()}, to: to.Addr(), from: from}
 	}
-	s := staleFlows{self: map[netip.Addr]bool{self: true}, want: map[flow]netip.AddrPort{
+	s := staleFlows{self: []netip.Addr{self}, want: map[flow]netip.AddrPort{
 		{unix.IPPROTO_UDP, 61000}: pod, {unix.IPPROTO_UDP, 61001}: {},
 	}}
 	at := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(self, port) }
 	for _, c := range []struct {
 		name  string
-		entry *netlink.ConntrackFlow
+		entry entry
 		stale bool
 	}{
-		{"right target", entry(unix.IPPROTO_UDP, at(61000), pod), false},
-		{"old target", entry(unix.IPPROTO_UDP, at(61000), old), true},
-		{"no NAT", entry(unix.IPPROTO_UDP, at(61000), at(61000)), true},
-		{"port deleted", entry(unix.IPPROTO_UDP, at(61001), pod), true},
-		{"other protocol", entry(unix.IPPROTO_TCP, at(61000), old), false},
-		{"other port", entry(unix.IPPROTO_UDP, at(61002), old), false},
-		{"other host's address", entry(unix.IPPROTO_UDP, netip.MustParseAddrPort("198.51.100.1:61000"), old), false},
+		{"right target", connection(unix.IPPROTO_UDP, at(61000), pod), false},
+		{"old target", connection(unix.IPPROTO_UDP, at(61000), old), true},
+		{"no NAT", connection(unix.IPPROTO_UDP, at(61000), at(61000)), true},
+		{"port deleted", connection(unix.IPPROTO_UDP, at(61001), pod), true},
+		{"other protocol", connection(unix.IPPROTO_TCP, at(61000), old), false},
+		{"other port", connection(unix.IPPROTO_UDP, at(61002), old), false},
+		{"other host's address", connection(unix.IPPROTO_UDP, netip.MustParseAddrPort("198.51.100.1:61000"), old), false},
 	} {
-		if got := s.MatchConntrackFlow(c.entry); got != c.stale {
+		if got := s.match(c.entry); got != c.stale {
 			t.Errorf("%s: stale = %t", c.name, got)
 		}
 	}

@@ -1,7 +1,6 @@
 package dataplane
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -27,10 +26,7 @@ type part struct {
 }
 
 func (t *transaction) add(doing string, msg uint16, flags netlink.HeaderFlags, fields ...field) {
-	ae := netlink.NewAttributeEncoder()
-	ae.ByteOrder = binary.BigEndian
-	encodeFields(ae, fields)
-	data, err := ae.Encode()
+	data, err := encode(fields)
 	if err != nil {
 		t.err = errors.Join(t.err, fmt.Errorf("%s: %w", doing, err))
 	}

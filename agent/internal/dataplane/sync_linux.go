@@ -1,0 +1,240 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"github.com/nplbridge/nplbridge/agent/npl"
+)
+
+// Apply writes a change: one transaction per IP family that holds only what differs, then the conntrack entries. After an
+// error in one family the other is still written; applying the same change again is safe. Missing tables are made.
+func (n *NFT) Apply(c Change) error {
+	if err := c.validate(); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err := n.checkFamilies(sortedKeys(c.Set)); err != nil {
+		return err
+	}
+	if n.self == nil {
+		if err := n.refreshSelf(); err != nil {
+			return err
+		}
+	}
+	var errs []error
+	for _, f := range n.families {
+		if err := n.applyFamily(f, c); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		n.forget(f, c.flows(f))
+	}
+	return errors.Join(errs...)
+}
+
+func (n *NFT) applyFamily(f *family, c Change) error {
+	if n.known[f] == nil {
+		s, err := n.read(f)
+		if err != nil {
+			return err
+		}
+		n.known[f] = s
+	}
+	ports, cooling := maps.Clone(n.known[f].elements[setPorts]), n.stillCooling(f)
+	if ports == nil {
+		ports = map[string]element{}
+	}
+	for _, k := range c.Delete {
+		if k.Family == f.ip {
+			delete(ports, encodeKey(k))
+		}
+	}
+	for k, d := range c.Cool {
+		if k.Family == f.ip {
+			cooling[encodeKey(k)] = element{expires: n.now().Add(d)}
+		}
+	}
+	for k, target := range c.Set {
+		if k.Family == f.ip {
+			ports[encodeKey(k)] = element{data: encodeTarget(target)}
+		}
+	}
+	_, _, err := n.sync(f, n.want(f, ports, cooling))
+	return err
+}
+
+// Repair makes the tables equal to want, whatever was done to them: tables, chains, rules, sets and elements that are
+// missing, changed or surplus. It follows the Node's addresses too. It returns how many things were not as they should be;
+// a table made for the first time, and changes of addresses, do not count. With nothing to do it writes nothing.
+func (n *NFT) Repair(want map[Key]netip.AddrPort) (repaired int, err error) {
+	if err := (Change{Set: want}).validate(); err != nil {
+		return 0, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err := n.checkFamilies(sortedKeys(want)); err != nil {
+		return 0, err
+	}
+	if err := n.refreshSelf(); err != nil {
+		return 0, err
+	}
+	n.warnForeign()
+	var errs []error
+	for _, f := range n.families {
+		count, err := n.repairFamily(f, want)
+		repaired += count
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return repaired, errors.Join(errs...)
+}
+
+func (n *NFT) repairFamily(f *family, mappings map[Key]netip.AddrPort) (int, error) {
+	ports := map[string]element{}
+	for k, target := range mappings {
+		if k.Family == f.ip {
+			ports[encodeKey(k)] = element{data: encodeTarget(target)}
+		}
+	}
+	before := n.known[f]
+	n.stale[f] = true
+	had, d, err := n.sync(f, n.want(f, ports, n.stillCooling(f)))
+	if err != nil || d.empty() {
+		return 0, err
+	}
+	flows := map[flow]netip.AddrPort{}
+	for _, key := range d.keys(setPorts) {
+		if k, err := f.decodeKey(key); err == nil && k.Protocol == npl.UDP {
+			flows[k.flow()] = mappings[k]
+		}
+	}
+	if d.rebuild {
+		for k, target := range mappings {
+			if k.Family == f.ip && k.Protocol == npl.UDP {
+				flows[k.flow()] = target
+			}
+		}
+	}
+	n.forget(f, flows)
+	if before == nil {
+		before = had
+	}
+	if !before.exists {
+		return 0, nil
+	}
+	count := len(had.wrong)
+	for _, set := range n.layouts[f].sets {
+		followed := set.name == setSelf || set.name == setUturn
+		if !followed || !maps.Equal(had.elements[set.name], before.elements[set.name]) {
+			count += len(d.keys(set.name))
+		}
+	}
+	if count > 0 {
+		n.cfg.Log.Warn("repaired an nftables table that was not as it should be", zap.Stringer("table", f),
+			zap.Int("things", count), zap.Strings("wrong", had.wrong))
+	}
+	return count, nil
+}
+
+// want completes ports and cooling to all sets of f. A port that is in use does not cool.
+func (n *NFT) want(f *family, ports, cooling map[string]element) wanted {
+	maps.DeleteFunc(cooling, func(key string, _ element) bool { _, used := ports[key]; return used })
+	self, uturn := map[string]element{}, map[string]element{}
+	for _, a := range n.self {
+		if npl.FamilyOf(a) == f.ip {
+			self[encodeAddr(a)] = element{}
+		}
+	}
+	for _, index := range interfaces(n.links, f.ip) {
+		uturn[encodePair(encodeInterface(index))] = element{}
+	}
+	w := wanted{
+		setPorts: ports, setSelf: self, setCooling: cooling,
+		setHairpin: hairpins(ports, int(f.addrType.Bytes)), setUturn: uturn,
+	}
+	for _, p := range protocols {
+		w[setOf(p)] = portsOf(p, ports)
+	}
+	return w
+}
+
+// stillCooling returns what this process knows to be cooling, so that a flushed table gets it back.
+func (n *NFT) stillCooling(f *family) map[string]element {
+	out := map[string]element{}
+	if s := n.known[f]; s != nil {
+		for key, e := range s.elements[setCooling] {
+			if e.expires.After(n.now()) {
+				out[key] = e
+			}
+		}
+	}
+	return out
+}
+
+// syncAttempts bounds how often a transaction is tried when others write at the same time.
+const syncAttempts = 4
+
+// sync writes what separates f's table from want, and returns what was there and what differed. A transaction that fails
+// because the table was not as known is computed again from a fresh read.
+func (n *NFT) sync(f *family, want wanted) (*state, difference, error) {
+	var last error
+	for range syncAttempts {
+		s := n.known[f]
+		if s == nil || n.stale[f] {
+			var err error
+			if s, err = n.read(f); err != nil {
+				return nil, difference{}, err
+			}
+		}
+		d := compare(s, want, n.now())
+		if !d.empty() {
+			if last = n.write(f, s, d); last != nil {
+				n.stale[f] = true
+				// Acknowledgements of the failed transaction may still be waiting in the socket.
+				if err := n.kernel.dial(); err != nil {
+					return nil, d, err
+				}
+				if !transient(last) {
+					return nil, d, last
+				}
+				continue
+			}
+		}
+		n.remember(f, s, want)
+		return s, d, nil
+	}
+	return nil, difference{}, fmt.Errorf("gave up after %d attempts: %w", syncAttempts, last)
+}
+
+// transient reports whether a fresh read may help: somebody changed the table meanwhile, or messages were lost.
+func transient(err error) bool {
+	for _, e := range []error{unix.ENOENT, unix.EEXIST, unix.EBUSY, unix.EINTR, unix.ENOBUFS, unix.EAGAIN} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+func (n *NFT) remember(f *family, had *state, want wanted) {
+	cooling := maps.Clone(want[setCooling])
+	for key, e := range had.elements[setCooling] {
+		_, again := cooling[key]
+		_, mapped := want[setPorts][key]
+		if !again && !mapped && e.expires.After(n.now()) {
+			cooling[key] = e
+		}
+	}
+	elements := maps.Clone(want)
+	elements[setCooling] = cooling
+	n.known[f] = &state{tableInfo: tableInfo{exists: true, comment: n.cfg.mark()}, elements: elements}
+	n.stale[f] = false
+}
