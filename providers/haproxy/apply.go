@@ -34,16 +34,13 @@ func (p *Provider) Apply(ctx context.Context, changes providers.Changes) provide
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	tasks := group(changes)
-	valid := open(tasks)
-	for _, t := range valid {
-		if change := t.pool; change != nil && change.New != nil && len(change.New.Members) > maxMembers {
-			t.err = fail(providers.Rejected, t.key.String(), fmt.Errorf("%d members; a haproxy backend takes at most %d", len(change.New.Members), maxMembers))
-		}
+	for _, t := range tasks {
+		t.validate()
 	}
-	err := p.withWorker(ctx, func(s *runtime.Session) error { return p.changeMembers(ctx, s, open(valid)) })
+	err := p.withWorker(ctx, func(s *runtime.Session) error { return p.changeMembers(ctx, s, open(tasks)) })
 	if err != nil {
 		p.known = false
-		failAll(open(valid), err)
+		failAll(open(tasks), err)
 	}
 	p.adopt(open(tasks))
 	if gone := removals(tasks); len(gone) > 0 {
@@ -87,6 +84,17 @@ func group(changes providers.Changes) []*task {
 // open returns the tasks that have not failed.
 func open(tasks []*task) []*task {
 	return slices.DeleteFunc(slices.Clone(tasks), func(t *task) bool { return t.err != nil })
+}
+
+// validate fails a task whose Key or size no backend can have.
+func (t *task) validate() {
+	err := (config.Service{Key: t.key, Algorithm: providers.RoundRobin}).Validate()
+	if t.pool != nil && t.pool.New != nil && len(t.pool.New.Members) > maxMembers {
+		err = fmt.Errorf("%d members; a haproxy backend takes at most %d", len(t.pool.New.Members), maxMembers)
+	}
+	if err != nil {
+		t.err = fail(providers.Rejected, t.key.String(), err)
+	}
 }
 
 // reset forgets what an attempt found out.

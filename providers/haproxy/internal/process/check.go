@@ -51,7 +51,7 @@ func (f Files) Check(ctx context.Context, binary, candidate string) error {
 	if err != nil {
 		return err
 	}
-	out, err := exec.CommandContext(ctx, binary, append([]string{"-c", "-q"}, args...)...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, binary, append([]string{"-c"}, args...)...).CombinedOutput()
 	if err == nil {
 		return nil
 	}
