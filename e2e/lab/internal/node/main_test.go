@@ -16,6 +16,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	"github.com/nplbridge/nplbridge/e2e/lab/internal/build"
@@ -52,6 +54,7 @@ func TestMain(m *testing.M) {
 
 // cluster is a control plane with one Node that this package runs.
 type cluster struct {
+	admin  *rest.Config
 	client kubernetes.Interface
 	node   *Node
 	state  string // the Node's StateDir
@@ -150,7 +153,7 @@ func startCluster() (*cluster, error) {
 		}
 		cp.Stop()
 	}
-	return &cluster{client, node, dir + "/node-1", stop}, nil
+	return &cluster{admin, client, node, dir + "/node-1", stop}, nil
 }
 
 // patience is how long a test waits for anything.
@@ -175,6 +178,9 @@ func (c *cluster) create(t *testing.T, name, spec string) *corev1.Pod {
 		t.Fatalf("spec of %s: %v", name, err)
 	}
 	pod.Spec.NodeName = c.node.cfg.Name
+	if pod.Spec.TerminationGracePeriodSeconds == nil {
+		pod.Spec.TerminationGracePeriodSeconds = ptr.To(int64(1)) // most scripts here do not listen to signals
+	}
 	poll(t, func() string { return "create " + name }, func() bool {
 		created, err := c.client.CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
 		if apierrors.IsForbidden(err) { // the ServiceAccount is not there yet
@@ -249,22 +255,7 @@ func ended(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// script runs a shell script as a Pod to its end and returns what it printed.
-func (c *cluster) script(t *testing.T, name, script, more string) string {
-	t.Helper()
-	c.create(t, name, "restartPolicy: Never\n"+more+"\ncontainers:\n- name: main\n  image: sh\n  command: [sh, -c, "+quoted(script)+"]\n")
-	pod := c.until(t, name, ended)
-	output := c.logs(pod, "main")
-	if pod.Status.Phase != corev1.PodSucceeded {
-		t.Fatalf("%s failed: %+v\n%s", name, pod.Status.ContainerStatuses, output)
-	}
-	return strings.TrimSpace(output)
-}
-
-func quoted(s string) string {
-	q, err := json.Marshal(s)
-	if err != nil {
-		panic(err)
-	}
-	return string(q)
+// writeHost makes an empty file where a hostPath of the Node shows it.
+func writeHost(c *cluster, path string) error {
+	return os.WriteFile(c.state+"/host"+path, nil, 0o644)
 }

@@ -12,8 +12,10 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -21,8 +23,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nplbridge/nplbridge/e2e/lab/internal/node/container"
 	"github.com/nplbridge/nplbridge/e2e/lab/internal/node/objects"
@@ -35,6 +35,7 @@ type Node struct {
 	client  kubernetes.Interface
 	objects *objects.Store
 	events  record.EventRecorder
+	boot    string // as if the machine had booted when this Node was made
 
 	paused     atomic.Bool   // no heartbeats
 	resumed    chan struct{} // heartbeats were switched on again
@@ -63,7 +64,7 @@ func New(cfg Config) (*Node, error) {
 func newNode(cfg Config, client kubernetes.Interface) *Node {
 	log := cfg.Log.With(zap.String("node", cfg.Name))
 	return &Node{
-		cfg: cfg, log: log, client: client, objects: objects.NewStore(client, log),
+		cfg: cfg, log: log, client: client, objects: objects.NewStore(client, log), boot: string(uuid.NewUUID()),
 		resumed: make(chan struct{}, 1), workers: map[types.UID]*worker{},
 	}
 }

@@ -23,6 +23,13 @@ func TestNodeIsReadyAndUntainted(t *testing.T) {
 	if got := node.Labels[corev1.LabelHostname]; got != "node-1" {
 		t.Errorf("label %s: got %q", corev1.LabelHostname, got)
 	}
+	// What the first report said must survive the later ones.
+	beat := node.Status.Conditions[0].LastHeartbeatTime
+	poll(t, func() string { return "no further report" }, func() bool {
+		var err error
+		node, err = c.client.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
+		return err == nil && node.Status.Conditions[0].LastHeartbeatTime.After(beat.Time)
+	})
 	if len(node.Spec.PodCIDRs) != 2 || node.Status.DaemonEndpoints.KubeletEndpoint.Port != logPort {
 		t.Errorf("got PodCIDRs %v, endpoints %v", node.Spec.PodCIDRs, node.Status.DaemonEndpoints)
 	}

@@ -3,9 +3,9 @@ package node
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 )
 
@@ -36,9 +36,8 @@ func (n *Node) capacity() corev1.ResourceList {
 // register creates the Node, or takes over one of that name, and reports it ready. It tries until ctx ends: the API
 // server may still be starting.
 func (n *Node) register(ctx context.Context) error {
-	boot := string(uuid.NewUUID())
 	for {
-		err := n.tryRegister(ctx, boot)
+		err := n.tryRegister(ctx)
 		if err == nil {
 			return nil
 		}
@@ -53,7 +52,7 @@ func (n *Node) register(ctx context.Context) error {
 	}
 }
 
-func (n *Node) tryRegister(ctx context.Context, boot string) error {
+func (n *Node) tryRegister(ctx context.Context) error {
 	nodes := n.client.CoreV1().Nodes()
 	wanted := n.object()
 	node, err := nodes.Create(ctx, wanted, metav1.CreateOptions{})
@@ -66,7 +65,7 @@ func (n *Node) tryRegister(ctx context.Context, boot string) error {
 	if err := n.renew(ctx, node.UID); err != nil {
 		return err
 	}
-	return n.reportStatus(ctx, n.status(boot))
+	return n.reportStatus(ctx)
 }
 
 // object is the Node as it is created.
@@ -87,12 +86,12 @@ func (n *Node) object() *corev1.Node {
 }
 
 // status is what the Node says of itself.
-func (n *Node) status(boot string) corev1.NodeStatus {
+func (n *Node) status() corev1.NodeStatus {
 	s := corev1.NodeStatus{
 		Capacity: n.capacity(), Allocatable: n.capacity(),
 		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: logPort}},
 		NodeInfo: corev1.NodeSystemInfo{
-			MachineID: n.cfg.Name, SystemUUID: n.cfg.Name, BootID: boot, KernelVersion: kernel(), OSImage: "nplbridge lab",
+			MachineID: n.cfg.Name, SystemUUID: n.cfg.Name, BootID: n.boot, KernelVersion: kernel(), OSImage: "nplbridge lab",
 			ContainerRuntimeVersion: "lab://1", KubeletVersion: version, OperatingSystem: "linux", Architecture: runtime.GOARCH,
 		},
 		Conditions: conditions(time.Now()),
@@ -128,32 +127,38 @@ func kernel() string {
 	return string(release)
 }
 
-// reportStatus merges the status into the Node's. What stays the same is not a transition: the times say so.
-func (n *Node) reportStatus(ctx context.Context, s corev1.NodeStatus) error {
+// reportStatus writes what the Node says of itself. It replaces instead of merging, because the merge key of addresses
+// is their type, of which there may be two. What others wrote, and when a condition last changed, stays.
+func (n *Node) reportStatus(ctx context.Context) error {
 	nodes := n.client.CoreV1().Nodes()
-	node, err := nodes.Get(ctx, n.cfg.Name, metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	for i, c := range s.Conditions {
-		for _, old := range node.Status.Conditions {
-			if old.Type == c.Type && old.Status == c.Status {
-				s.Conditions[i].LastTransitionTime = old.LastTransitionTime
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		node, err := nodes.Get(ctx, n.cfg.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		own := n.status()
+		for i, c := range own.Conditions {
+			j := slices.IndexFunc(node.Status.Conditions, func(old corev1.NodeCondition) bool { return old.Type == c.Type })
+			if j >= 0 && node.Status.Conditions[j].Status == c.Status {
+				own.Conditions[i].LastTransitionTime = node.Status.Conditions[j].LastTransitionTime
 			}
 		}
-	}
-	patch, err := json.Marshal(map[string]any{"status": s})
-	if err != nil {
+		foreign := slices.DeleteFunc(node.Status.Conditions, func(old corev1.NodeCondition) bool {
+			return slices.ContainsFunc(own.Conditions, func(c corev1.NodeCondition) bool { return c.Type == old.Type })
+		})
+		s := &node.Status
+		s.Conditions = append(foreign, own.Conditions...)
+		s.Addresses, s.Capacity, s.Allocatable = own.Addresses, own.Capacity, own.Allocatable
+		s.DaemonEndpoints, s.NodeInfo = own.DaemonEndpoints, own.NodeInfo
+		_, err = nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{})
 		return err
-	}
-	_, err = nodes.Patch(ctx, n.cfg.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-	return err
+	})
 }
 
 // statusEvery is how many heartbeats make one status report; Leases carry the rest, as with a kubelet.
 const statusEvery = 6
 
-// heartbeat renews the Lease until ctx ends and reports the conditions now and then, both at once after a pause.
+// heartbeat renews the Lease until ctx ends and reports the status now and then, both at once after a pause.
 func (n *Node) heartbeat(ctx context.Context) {
 	ticker := time.NewTicker(n.cfg.Heartbeat)
 	defer ticker.Stop()
@@ -171,7 +176,7 @@ func (n *Node) heartbeat(ctx context.Context) {
 		}
 		err := n.renew(ctx, "")
 		if err == nil && report {
-			err = n.reportStatus(ctx, corev1.NodeStatus{Conditions: conditions(time.Now())})
+			err = n.reportStatus(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
 			n.log.Info("heartbeat", zap.Error(err))
