@@ -2,6 +2,7 @@ package loop
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -47,7 +48,10 @@ func (l *Loop) adopt(now time.Time, v view) error {
 				f.Wants[w.ID] = true
 			}
 		}
-		f.Published, _ = l.publisher.Published(p.Pod) // what cannot be read claims nothing; look reports it
+		published, _ := l.publisher.Published(p.Pod) // what cannot be read claims nothing; look reports it
+		f.Published = slices.DeleteFunc(slices.Clone(published), func(m npl.Mapping) bool {
+			return slices.ContainsFunc(p.Pod.Ports, func(c model.ContainerPort) bool { return c.HostPort == m.NodePort && c.Protocol == m.Protocol })
+		})
 		served = served || len(f.Published) > 0
 		found.Pods = append(found.Pods, f)
 	}

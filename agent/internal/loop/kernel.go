@@ -14,41 +14,62 @@ import (
 	"github.com/nplbridge/nplbridge/agent/internal/model"
 )
 
-// program brings the kernel from what it holds to what the entries say, in one transaction. If that fails, each Pod gets a
-// transaction of its own, so that one mapping the kernel refuses holds up no other.
-func (l *Loop) program(now time.Time) (err error) {
+// program brings the kernel from what it holds to what the entries say, in one transaction. If that fails, what is to be removed and
+// to cool gets one of its own, and then each Pod, so that one mapping the kernel refuses holds up no other. The first of them matters
+// most: a process that comes after this one knows of freed ports by the kernel only.
+func (l *Loop) program(now time.Time) error {
 	maps.DeleteFunc(l.recool, func(_ model.Key, until time.Time) bool { return until.Sub(now) < time.Millisecond })
-	var touched []model.Key
-	for _, k := range l.keys() {
-		if e := l.entries[k]; e.ends() || !e.programmed() {
-			touched = append(touched, k)
-		}
-	}
-	if len(touched) == 0 && len(l.recool) == 0 {
+	remove, set := l.pending()
+	if len(remove)+len(set)+len(l.recool) == 0 {
 		return nil
 	}
-	if err = l.apply(now, touched, l.recool); err == nil {
+	err := l.apply(now, slices.Concat(remove, set), l.recool)
+	if err == nil {
 		return nil
 	}
-	l.reread = true // it is not known how far the kernel got
-	defer func() { err = errors.Join(err, l.readAgain(now)) }()
+	l.log.Warn("one transaction for everything failed; making several", zap.Error(err))
+	l.reread = true
+	if err := l.readAgain(now); err != nil {
+		return err
+	}
+	remove, set = l.pending()
+	if err := l.apply(now, remove, l.recool); err != nil {
+		return err
+	}
 	byPod := map[string][]model.Key{}
-	for _, k := range touched {
+	for _, k := range set {
 		uid := l.entries[k].id.PodUID
 		byPod[uid] = append(byPod[uid], k)
 	}
-	if len(byPod) < 2 && len(l.recool) == 0 {
-		return err
-	}
-	l.log.Warn("one transaction for all Pods failed; making one for each", zap.Error(err))
 	var errs []error
 	for _, uid := range slices.Sorted(maps.Keys(byPod)) {
 		pod := l.entries[byPod[uid][0]].pod
 		if err := l.apply(now, byPod[uid], nil); err != nil {
 			errs = append(errs, fmt.Errorf("Pod %s: %w", pod, err))
+			l.reread = true // it is not known how far the kernel got
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// pending returns the entries whose rules are to be removed, and those whose rules are to be set.
+func (l *Loop) pending() (remove, set []model.Key) {
+	for _, k := range l.keys() {
+		switch e := l.entries[k]; {
+		case e.ends():
+			remove = append(remove, k)
+		case !e.programmed():
+			set = append(set, k)
+		}
+	}
+	return remove, set
+}
+
+// remembered reports whether the kernel knows of every port that has to cool. Until it does, the annotations, or the very lack of
+// tables, may be all that tells it to a process that comes after this one: neither is touched.
+func (l *Loop) remembered() bool {
+	remove, _ := l.pending()
+	return len(remove)+len(l.recool) == 0
 }
 
 // apply programs some entries and makes some ports cool, in one transaction, and keeps account of it.
@@ -59,23 +80,24 @@ func (l *Loop) apply(now time.Time, touched []model.Key, recool map[model.Key]ti
 	}
 	for _, k := range touched {
 		e, dk := l.entries[k], dataplane.Key(k)
-		if e.phase == gone || !e.ends() && e.live.IsValid() { // the address it led to is no longer the Pod's
+		if e.live.IsValid() && e.phase != withdrawn { // the address it led to is no longer the Pod's
 			change.FlushTCP = append(change.FlushTCP, dk)
 		}
 		if !e.ends() {
 			change.Set[dk] = e.target
 			continue
 		}
-		change.Delete = append(change.Delete, dk)
+		if e.live.IsValid() {
+			change.Delete = append(change.Delete, dk)
+		}
 		if l.settings.CoolDown > 0 {
 			change.Cool[dk] = l.settings.CoolDown
 		}
 	}
-	if change.Empty() {
-		return nil
-	}
-	if err := l.kernel.Apply(change); err != nil {
-		return fmt.Errorf("programming %d node ports and removing %d: %w", len(change.Set), len(change.Delete), err)
+	if !change.Empty() {
+		if err := l.kernel.Apply(change); err != nil {
+			return fmt.Errorf("programming %d node ports and removing %d: %w", len(change.Set), len(change.Delete), err)
+		}
 	}
 	for k := range recool {
 		delete(l.recool, k)

@@ -37,8 +37,10 @@ func (l *Loop) sync(now time.Time) (time.Time, error) {
 	l.hold(v.refuse)
 	waiting, err := l.allocate(&v)
 	kernelErr := l.program(now)
-	l.publisher.Set(l.desired(v))
-	kernelErr = errors.Join(kernelErr, l.compare(now))
+	if l.remembered() {
+		l.publisher.Set(l.desired(v))
+		kernelErr = errors.Join(kernelErr, l.compare(now))
+	}
 	err = errors.Join(err, kernelErr)
 	l.report(now, v, err, kernelErr)
 

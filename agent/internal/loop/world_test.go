@@ -52,7 +52,10 @@ type world struct {
 	crashIn int // operations until the process dies; 0 = it lives
 	freed   map[dataplane.Key]freed
 	owners  map[dataplane.Key]string // Pod UID by programmed port
-	nextIP  uint32
+	lost    map[dataplane.Key]bool   // rules somebody else removed
+	// advertised are ports that have been published since they were programmed for their owner.
+	advertised map[dataplane.Key]bool
+	nextIP     uint32
 }
 
 type freed struct {
@@ -73,7 +76,7 @@ func newWorld(t fataler) *world {
 		},
 		pods: map[string]*model.Pod{}, services: map[string]model.Service{},
 		node:    model.Node{Name: "node-1", Addresses: []model.NodeAddress{{Type: "InternalIP", IP: netip.MustParseAddr("192.0.2.1")}}},
-		desired: map[string]publish.Desired{}, freed: map[dataplane.Key]freed{}, owners: map[dataplane.Key]string{},
+		desired: map[string]publish.Desired{}, freed: map[dataplane.Key]freed{}, owners: map[dataplane.Key]string{}, lost: map[dataplane.Key]bool{}, advertised: map[dataplane.Key]bool{},
 	}
 	w.kernel = kerneltest.New(w.clock)
 	w.kernel.Before = func(op string) error { w.step(op); return nil }
@@ -102,19 +105,24 @@ func (w *world) step(string) {
 	}
 }
 
-// sync makes one pass; it returns false if the process died in it.
-func (w *world) sync() (lived bool, next time.Time, err error) {
+// survives runs a part of the process's life, and returns false if it died in it.
+func (w *world) survives(f func()) (lived bool) {
 	defer func() {
-		switch r := recover().(type) {
-		case nil:
-		case crashed:
+		if r := recover(); r != nil {
+			if _, ok := r.(crashed); !ok {
+				panic(r)
+			}
 			lived = false
-		default:
-			panic(r)
 		}
 	}()
-	next, err = w.loop.Sync()
-	return true, next, err
+	f()
+	return true
+}
+
+// sync makes one pass.
+func (w *world) sync() (lived bool, next time.Time, err error) {
+	lived = w.survives(func() { next, err = w.loop.Sync() })
+	return lived, next, err
 }
 
 func (w *world) mustSync() time.Time {
@@ -216,11 +224,13 @@ func (w *world) deliverOne(uid string) {
 		if slices.ContainsFunc(pod.Ports, func(p model.ContainerPort) bool { return p.HostPort == m.NodePort }) {
 			continue
 		}
-		ip, _ := pod.IP(m.Family)
-		if got := w.kernel.Rules()[k]; got != netip.AddrPortFrom(ip, m.PodPort) && !pod.Terminated && ip.IsValid() {
-			w.t.Fatalf("I1: Pod %s is published at %s, but the kernel leads to %v", pod, k, got)
+		if w.owners[k] != uid && !w.lost[k] {
+			w.t.Fatalf("I1: Pod %s is published at %s, but the kernel leads to %v of Pod %q", pod, k, w.kernel.Rules()[k], w.owners[k])
 		}
+		w.advertised[k] = true
 	}
+	w.step("patch")
+	defer w.step("patched")
 	w.patches++
 	pod.Annotated, pod.Annotation = len(d.Mappings) > 0, npl.Encode(d.Mappings)
 	if !pod.Annotated {
@@ -233,7 +243,10 @@ func (w *world) deliverOne(uid string) {
 func (w *world) flush() {
 	w.kernel.Flush()
 	for k, owner := range w.owners {
-		w.freed[k] = freed{owner, w.clock.Now()}
+		if w.advertised[k] {
+			w.freed[k] = freed{owner, w.clock.Now()}
+		}
+		w.lost[k] = true
 	}
 	clear(w.owners)
 }
@@ -259,10 +272,13 @@ func (w *world) committed(c dataplane.Change) {
 			}
 		}
 		delete(w.owners, k)
-		w.freed[k] = freed{owner, w.clock.Now()}
+		if !w.lost[k] {
+			w.freed[k] = freed{owner, w.clock.Now()}
+		}
 		w.logf("remove %d", k.NodePort)
 	}
-	for k, target := range c.Set {
+	for _, k := range slices.SortedFunc(maps.Keys(c.Set), dataplane.Key.Compare) {
+		target := c.Set[k]
 		owner := w.ownerOf(target.Addr())
 		if before, ok := w.freed[k]; ok && before.owner != owner && w.clock.Since(before.at) < w.settings.CoolDown {
 			w.t.Fatalf("I2: %s goes from Pod %q to Pod %q after %s", k, before.owner, owner, w.clock.Since(before.at))
@@ -270,7 +286,11 @@ func (w *world) committed(c dataplane.Change) {
 		if before, ok := w.owners[k]; ok && before != owner {
 			w.t.Fatalf("I2: %s is taken from Pod %q for Pod %q", k, before, owner)
 		}
+		if w.owners[k] != owner {
+			delete(w.advertised, k)
+		}
 		w.owners[k] = owner
+		delete(w.lost, k)
 		w.logf("program %d %s", k.NodePort, target)
 	}
 }

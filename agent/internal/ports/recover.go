@@ -25,7 +25,7 @@ type FoundPod struct {
 	UID       string
 	IPs       []netip.Addr
 	Wants     map[model.ID]bool // the mappings that need a port of ours
-	Published []npl.Mapping     // as its annotation says
+	Published []npl.Mapping     // as its annotation says, without its own host ports
 }
 
 // Recovered is who owns what.
@@ -36,8 +36,8 @@ type Recovered struct {
 	Current map[model.ID]model.Key
 	// Orphans are live ports without an owner: their Pod is gone, or nothing tells whose they are.
 	Orphans []model.Key
-	// Unproven are allowed ports that annotations claim but that nobody was given: several Pods claim them, or the mapping is not
-	// wanted, or it has another port. Somebody may still send them traffic.
+	// Unproven are ports that annotations claim but that nobody was given: several Pods claim them, or they are not allowed, or the
+	// mapping is not wanted or has another port. Somebody may still send them traffic.
 	Unproven []model.Key
 }
 
@@ -137,11 +137,8 @@ func (r *recovery) annotated(allowed func(model.Key) bool) {
 		if _, live := r.Live[k]; live {
 			continue
 		}
-		if !allowed(k) {
-			continue
-		}
 		id := r.claims[k][0]
-		if _, has := r.out.Current[id]; has || !wanted[id] || r.Cooling[k] || len(r.claims[k]) > 1 {
+		if _, has := r.out.Current[id]; has || !wanted[id] || !allowed(k) || r.Cooling[k] || len(r.claims[k]) > 1 {
 			r.out.Unproven = append(r.out.Unproven, k)
 			continue
 		}

@@ -28,9 +28,12 @@ type Kernel struct {
 	rules   map[dataplane.Key]netip.AddrPort
 	cooling map[dataplane.Key]time.Time
 	sockets map[dataplane.Key]bool
-	busy    map[dataplane.Key]bool
-	applied int
-	watch   chan struct{}
+	// What the process knows to be there, and restores with its next write when the tables were flushed.
+	knownRules   map[dataplane.Key]netip.AddrPort
+	knownCooling map[dataplane.Key]time.Time
+	busy         map[dataplane.Key]bool
+	applied      int
+	watch        chan struct{}
 
 	// Before, if set, is called with the name of each operation that writes, and may refuse it or panic. Committed is called after
 	// each change that was made. Both are called without the lock.
@@ -74,6 +77,7 @@ func (k *Kernel) Restart() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.sockets = map[dataplane.Key]bool{}
+	k.knownRules, k.knownCooling = map[dataplane.Key]netip.AddrPort{}, map[dataplane.Key]time.Time{}
 }
 
 // SetBusy makes another process hold a port, or let go of it.
@@ -95,6 +99,13 @@ func (k *Kernel) Sockets() []dataplane.Key {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return slices.SortedFunc(maps.Keys(k.sockets), dataplane.Key.Compare)
+}
+
+// HasTables reports whether our tables exist.
+func (k *Kernel) HasTables() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.tables
 }
 
 // Writes is how many changes have been made, by Apply or by Repair.
@@ -124,6 +135,7 @@ func (k *Kernel) Load() (dataplane.Snapshot, error) {
 			s.Cooling[key] = left
 		}
 	}
+	k.knownRules, k.knownCooling = maps.Clone(k.rules), maps.Clone(k.cooling)
 	return s, nil
 }
 
@@ -148,8 +160,12 @@ func (k *Kernel) apply(c dataplane.Change) error {
 	if c.Empty() {
 		return errors.New("empty change")
 	}
+	rules := k.rules
+	if !k.tables {
+		rules = maps.Clone(k.knownRules)
+	}
 	for _, key := range c.Delete {
-		if _, ok := k.rules[key]; !ok {
+		if _, ok := rules[key]; !ok {
 			return fmt.Errorf("%s is not there to be removed", key)
 		}
 	}
@@ -164,18 +180,23 @@ func (k *Kernel) apply(c dataplane.Change) error {
 		}
 	}
 	for _, key := range c.Delete {
-		delete(k.rules, key)
+		delete(rules, key)
 	}
 	for key, d := range c.Cool {
-		k.cooling[key] = k.clock.Now().Add(d)
+		k.knownCooling[key] = k.clock.Now().Add(d)
 	}
 	for key, target := range c.Set {
-		k.rules[key] = target
-		delete(k.cooling, key)
+		rules[key] = target
+		delete(k.knownCooling, key)
 	}
-	k.tables = true
-	k.applied++
+	k.write(rules)
 	return nil
+}
+
+func (k *Kernel) write(rules map[dataplane.Key]netip.AddrPort) {
+	k.tables, k.rules, k.cooling = true, rules, maps.Clone(k.knownCooling)
+	k.knownRules = maps.Clone(rules)
+	k.applied++
 }
 
 // Repair implements the dataplane.
@@ -183,25 +204,32 @@ func (k *Kernel) Repair(want map[dataplane.Key]netip.AddrPort) (int, error) {
 	if err := k.before("repair"); err != nil {
 		return 0, err
 	}
+	c := k.repair(want)
+	if k.Committed != nil && !c.Empty() {
+		k.Committed(c)
+	}
+	return len(c.Set) + len(c.Delete), nil
+}
+
+// repair returns what was damaged, as the change that mended it.
+func (k *Kernel) repair(want map[dataplane.Key]netip.AddrPort) dataplane.Change {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	repaired := 0
+	c := dataplane.Change{Set: map[dataplane.Key]netip.AddrPort{}}
 	for key, target := range want {
 		if k.rules[key] != target {
-			repaired++
+			c.Set[key] = target
 		}
 	}
 	for key := range k.rules {
 		if _, ok := want[key]; !ok {
-			repaired++
+			c.Delete = append(c.Delete, key)
 		}
 	}
-	if repaired > 0 {
-		k.rules = maps.Clone(want)
-		k.tables = true
-		k.applied++
+	if !c.Empty() || !k.tables {
+		k.write(maps.Clone(want))
 	}
-	return repaired, nil
+	return c
 }
 
 // Reserve implements the dataplane.

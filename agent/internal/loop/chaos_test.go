@@ -1,0 +1,287 @@
+package loop
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/nplbridge/nplbridge/agent/internal/dataplane"
+	"github.com/nplbridge/nplbridge/agent/internal/model"
+	"github.com/nplbridge/nplbridge/agent/npl"
+)
+
+// TestWhateverHappens lets Pods, Services, the API server, the kernel and the process do anything in any order. The world fails on a
+// breach of I1 or I2 at any moment; and when it calms down, everything wanted is served, nothing else is, and neither another pass nor
+// a restart writes anything (I4).
+func TestWhateverHappens(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		w := newWorld(rt)
+		w.node.Addresses = append(w.node.Addresses, model.NodeAddress{Type: "InternalIP", IP: netip.MustParseAddr("2001:db8::1")})
+		c := &chaos{world: w}
+		c.kernel.Before = func(op string) error {
+			if op == "apply" && c.refuse > 0 {
+				c.refuse--
+				return errors.New("the kernel refuses")
+			}
+			c.step(op)
+			return nil
+		}
+		rt.Repeat(map[string]func(*rapid.T){
+			"add a Pod": c.addRandomPod, "delete a Pod": c.deletePod, "terminate a Pod": c.terminatePod, "change addresses": c.changeAddresses,
+			"set a Service": c.setService, "delete a Service": c.deleteService, "edit an annotation": c.editAnnotation,
+			"time passes": c.timePasses, "pass": c.pass, "API takes a patch": c.takePatch, "API takes all": c.takeAll,
+			"kill": func(*rapid.T) { c.start() }, "die soon": c.dieSoon, "flush": c.flushRunning, "reboot": c.reboot,
+			"busy port": c.toggleBusy, "kernel refuses": c.refuseSome,
+		})
+		c.calmDown()
+	})
+}
+
+type chaos struct {
+	*world
+	refuse int
+	named  int
+	busy   map[dataplane.Key]bool
+}
+
+func (c *chaos) somePod(t *rapid.T) *model.Pod {
+	if len(c.pods) == 0 {
+		t.Skip("no Pod")
+	}
+	return c.pods[rapid.SampledFrom(slices.Sorted(maps.Keys(c.pods))).Draw(t, "pod")]
+}
+
+func (c *chaos) addRandomPod(t *rapid.T) {
+	c.named++
+	p := c.addPod(fmt.Sprintf("p%d", c.named), map[string]string{"app": rapid.SampledFrom([]string{"a", "b"}).Draw(t, "app")})
+	c.randomAddresses(t, p)
+	switch rapid.IntRange(0, 9).Draw(t, "kind") {
+	case 0:
+		p.Ports = []model.ContainerPort{{Port: 80, Protocol: npl.TCP, HostPort: uint16(rapid.IntRange(61000, 61005).Draw(t, "host port"))}}
+	case 1:
+		p.Annotated, p.Annotation = true, "junk"
+	}
+}
+
+func (c *chaos) randomAddresses(t *rapid.T, p *model.Pod) {
+	p.IPs = nil
+	if rapid.IntRange(0, 4).Draw(t, "v4") > 0 {
+		p.IPs = append(p.IPs, c.newIP())
+	}
+	if rapid.IntRange(0, 4).Draw(t, "v6") > 0 {
+		four := c.newIP().As4()
+		p.IPs = append(p.IPs, netip.AddrFrom16([16]byte{0: 0xfd, 12: four[0], 13: four[1], 14: four[2], 15: four[3]}))
+	}
+}
+
+func (c *chaos) deletePod(t *rapid.T)       { delete(c.pods, c.somePod(t).UID) }
+func (c *chaos) terminatePod(t *rapid.T)    { c.somePod(t).Terminated = true }
+func (c *chaos) changeAddresses(t *rapid.T) { c.randomAddresses(t, c.somePod(t)) }
+
+func (c *chaos) setService(t *rapid.T) {
+	s := model.Service{
+		Namespace: "default",
+		Name:      rapid.SampledFrom([]string{"s1", "s2", "s3"}).Draw(t, "service"),
+		Type:      rapid.SampledFrom([]string{"ClusterIP", "ClusterIP", "LoadBalancer", "NodePort"}).Draw(t, "type"),
+		Selector:  map[string]string{"app": rapid.SampledFrom([]string{"a", "b"}).Draw(t, "selects")},
+		Families:  rapid.SampledFrom([][]npl.Family{{npl.IPv4}, {npl.IPv6}, {npl.IPv4, npl.IPv6}}).Draw(t, "families"),
+	}
+	for _, p := range []model.ServicePort{{Protocol: npl.TCP, TargetPort: 80}, {Protocol: npl.TCP, TargetPort: 81}, {Protocol: npl.UDP, TargetPort: 80}} {
+		if rapid.Bool().Draw(t, "port") {
+			s.Ports = append(s.Ports, p)
+		}
+	}
+	c.services[s.Name] = s
+}
+
+func (c *chaos) deleteService(t *rapid.T) {
+	delete(c.services, rapid.SampledFrom([]string{"s1", "s2", "s3"}).Draw(t, "service"))
+}
+
+func (c *chaos) editAnnotation(t *rapid.T) {
+	p := c.somePod(t)
+	p.Annotation = rapid.SampledFrom([]string{"", "junk", "[]"}).Draw(t, "annotation")
+	p.Annotated = p.Annotation != ""
+}
+
+func (c *chaos) timePasses(t *rapid.T) {
+	c.clock.Step(time.Duration(rapid.IntRange(1, 400).Draw(t, "seconds")) * time.Second)
+}
+
+func (c *chaos) pass(*rapid.T) {
+	if c.amnesia() {
+		clear(c.freed)
+	}
+	if lived, _, _ := c.sync(); !lived {
+		c.start()
+	}
+}
+
+// amnesia reports whether a starting process finds neither tables nor annotations: nothing tells that the Node ever had node
+// ports. See coolUnclaimed.
+func (c *chaos) amnesia() bool {
+	return !c.loop.adopted && !c.kernel.HasTables() &&
+		!slices.ContainsFunc(c.Pods(), func(p model.Pod) bool {
+			return !p.Terminated && slices.ContainsFunc(c.listed(&p), func(m npl.Mapping) bool { return !isHostPort(p, m) })
+		})
+}
+
+func isHostPort(p model.Pod, m npl.Mapping) bool {
+	return slices.ContainsFunc(p.Ports, func(c model.ContainerPort) bool { return c.HostPort == m.NodePort && c.Protocol == m.Protocol })
+}
+
+func (c *chaos) takePatch(t *rapid.T) {
+	if len(c.desired) == 0 {
+		t.Skip("no patch")
+	}
+	uid := rapid.SampledFrom(slices.Sorted(maps.Keys(c.desired))).Draw(t, "patch")
+	if !c.survives(func() { c.deliverOne(uid) }) {
+		c.start()
+	}
+}
+
+func (c *chaos) takeAll(*rapid.T) {
+	if !c.survives(c.deliver) {
+		c.start()
+	}
+}
+
+func (c *chaos) dieSoon(t *rapid.T) { c.crashIn = rapid.IntRange(1, 6).Draw(t, "writes") }
+
+func (c *chaos) flushRunning(*rapid.T) {
+	c.refuse = 0
+	c.flush()
+	c.loop.Repair()
+}
+
+func (c *chaos) reboot(*rapid.T) {
+	c.refuse = 0
+	c.flush()
+	c.start()
+}
+
+// refuseSome makes the kernel refuse transactions, but not while the tables are lost: if they are flushed, then the one transaction
+// that restores them is refused, then the process dies between those it makes instead, and then a Pod is deleted before the next
+// process starts, nothing is left that knew of that Pod's port.
+func (c *chaos) refuseSome(t *rapid.T) {
+	if !c.kernel.HasTables() {
+		t.Skip("no tables")
+	}
+	c.refuse = rapid.IntRange(1, 4).Draw(t, "times")
+}
+
+func (c *chaos) toggleBusy(t *rapid.T) {
+	k := tcp4(uint16(rapid.IntRange(61000, 61005).Draw(t, "port")))
+	if c.busy == nil {
+		c.busy = map[dataplane.Key]bool{}
+	}
+	c.busy[k] = !c.busy[k]
+	c.kernel.SetBusy(k, c.busy[k])
+}
+
+func (c *chaos) calmDown() {
+	c.t.Helper()
+	c.refuse, c.crashIn = 0, 0
+	for range 4 {
+		c.settleFaults()
+		c.clock.Step(c.settings.CoolDown)
+	}
+	c.settle()
+	c.served()
+
+	writes, patches := c.kernel.Writes(), c.patches
+	c.clock.Step(time.Hour)
+	c.settle()
+	c.start()
+	c.settle()
+	c.clock.Step(time.Hour)
+	c.settle()
+	if c.kernel.Writes() != writes || c.patches != patches {
+		c.t.Fatalf("I4: %d kernel writes and %d patches with nothing changed", c.kernel.Writes()-writes, c.patches-patches)
+	}
+	c.served()
+}
+
+// settleFaults settles where the first passes may still report what went wrong before.
+func (c *chaos) settleFaults() {
+	c.t.Helper()
+	for range 3 {
+		c.pass(nil)
+		c.deliver()
+	}
+	c.settle()
+}
+
+// served holds the end state against the model.
+func (c *chaos) served() {
+	c.t.Helper()
+	m := model.Build(model.Input{Node: c.node, Pods: c.Pods(), Services: c.Services(), AddressTypes: c.settings.AddressTypes, Families: c.kernel.Families()})
+	rules := c.kernel.Rules()
+	expected := map[dataplane.Key]netip.AddrPort{}
+	for _, p := range m.Pods {
+		listed := map[model.ID]npl.Mapping{}
+		for _, l := range c.listed(&p.Pod) {
+			listed[model.ID{PodUID: p.Pod.UID, PodPort: l.PodPort, Protocol: l.Protocol, Family: l.Family}] = l
+		}
+		missing := map[npl.Family]map[npl.Protocol]int{npl.IPv4: {}, npl.IPv6: {}}
+		lacking := 0
+		for _, want := range p.Wants {
+			got, ok := listed[want.ID]
+			delete(listed, want.ID)
+			switch {
+			case !ok:
+				lacking++
+				missing[want.ID.Family][want.ID.Protocol]++
+			case want.HostPort != 0 && got.NodePort != want.HostPort:
+				c.t.Fatalf("Pod %s: %v instead of host port %d", p.Pod, got, want.HostPort)
+			case want.HostPort == 0:
+				expected[dataplane.Key{Protocol: got.Protocol, Family: got.Family, NodePort: got.NodePort}] = want.Target
+			}
+		}
+		if len(listed) > 0 {
+			c.t.Fatalf("Pod %s is published with what nobody wants: %v", p.Pod, listed)
+		}
+		if lacking > 0 && !c.exhausted(m, missing) {
+			c.t.Fatalf("Pod %s lacks %v, and there are free ports", p.Pod, missing)
+		}
+	}
+	if !maps.Equal(rules, expected) {
+		c.t.Fatalf("rules %v, want %v", rules, expected)
+	}
+	sockets := slices.DeleteFunc(slices.SortedFunc(maps.Keys(rules), dataplane.Key.Compare), func(k dataplane.Key) bool {
+		_, hostPort := m.HostPorts[model.Key(k)]
+		return c.busy[k] || hostPort
+	})
+	held := slices.DeleteFunc(c.kernel.Sockets(), func(k dataplane.Key) bool { return c.busy[k] })
+	if !slices.Equal(held, sockets) {
+		c.t.Fatalf("sockets %v, want %v", held, sockets)
+	}
+}
+
+// exhausted reports whether some protocol and family has fewer free ports than are missing.
+func (c *chaos) exhausted(m model.Model, missing map[npl.Family]map[npl.Protocol]int) bool {
+	rules := c.kernel.Rules()
+	for f, byProtocol := range missing {
+		for p, n := range byProtocol {
+			free := 0
+			for port := c.settings.Range.First; port <= c.settings.Range.Last; port++ {
+				k := dataplane.Key{Protocol: p, Family: f, NodePort: port}
+				_, used := rules[k]
+				_, host := m.HostPorts[model.Key(k)]
+				if !used && !host && !c.busy[k] {
+					free++
+				}
+			}
+			if free < n {
+				return true
+			}
+		}
+	}
+	return false
+}
