@@ -31,12 +31,10 @@ func (p *Provider) keep(ctx context.Context) {
 			}
 		case <-write:
 			write = nil
-			p.mu.Lock()
 			if err := p.flush(); err != nil {
 				p.log.Error("the file does not list the current members; a restart of haproxy would bring back older ones", zap.Error(err))
 				write = time.After(max(p.cfg.WriteDelay, sweepInterval))
 			}
-			p.mu.Unlock()
 		case <-sweep.C:
 			p.mu.Lock()
 			if p.cfg.DeleteServers && len(p.leaving) > 0 {
@@ -56,22 +54,47 @@ func (p *Provider) fileLater() {
 	}
 }
 
-// flush writes the file if the model may have changed since it was written, and did.
+// flush writes the file if the model may have changed since it was written, and did. What takes time it does without
+// the lock, so members do not wait for a disk.
 func (p *Provider) flush() error {
-	if !p.dirty || !p.known || p.generation != p.model.Generation.String() {
-		return nil // without a worker that runs the model's structure, the file is still a wish: leave it
+	p.mu.Lock()
+	if !p.writable() {
+		p.mu.Unlock()
+		return nil
 	}
+	model := p.model.Clone()
 	before, _, err := p.readFile(p.files.Current)
+	p.dirty = err != nil
+	p.mu.Unlock()
 	if err != nil {
 		return err // somebody put another file there meanwhile
 	}
-	if text := config.Render(p.model, p.settings); !bytes.Equal(before, text) {
-		if err := p.files.WriteCurrent(text); err != nil {
-			return fail(providers.Misconfigured, "writing "+p.files.Path(), err)
-		}
+	text := config.Render(model, p.settings)
+	if bytes.Equal(before, text) {
+		return nil
 	}
-	p.dirty = false
+	staged, err := p.files.StageCurrent(text)
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil && p.model.Generation != model.Generation {
+		staged.Discard() // a reload came between and wrote the file
+		return nil
+	}
+	if err == nil {
+		err = staged.Commit()
+	}
+	if err != nil {
+		p.dirty = true
+		return fail(providers.Misconfigured, "writing "+p.files.Path(), err)
+	}
 	return nil
+}
+
+// writable reports whether there is something to write. Without a worker that runs the model's structure, the file
+// is still a wish and stays as it is.
+func (p *Provider) writable() bool {
+	return p.dirty && p.known && p.generation == p.model.Generation.String()
 }
 
 // sweep looks at the removed servers and deletes those that have been without a connection for two looks.

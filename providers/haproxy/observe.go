@@ -147,10 +147,11 @@ func (p *Provider) base(generation string) error {
 		p.log.Warn("haproxy runs a configuration that we do not know; it will be written and loaded again",
 			zap.String("generation", generation), zap.String("file", p.files.Path()))
 	}
+	model = model.Clone() // what was read may be kept
 	model.Owner = p.owner
 	p.model = model
 	p.inForce = loaded && config.Hash(model, p.settings) == model.Generation.Hash &&
-		(text == nil || config.SameStructure(text, config.Render(model, p.settings)))
+		(text == nil || config.HasStructure(text, model, p.settings))
 	p.held = map[netip.AddrPort]bool{}
 	files := []config.File{model}
 	if !p.inForce {

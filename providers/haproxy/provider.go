@@ -4,6 +4,7 @@
 package haproxy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -60,7 +61,8 @@ type Provider struct {
 	held       map[netip.AddrPort]bool
 	leaving    map[ref]time.Time // removed servers: when each was first seen without a connection, or zero
 	lastReload time.Time
-	dirty      bool // the file may differ from model
+	dirty      bool   // the file may differ from model
+	lastRead   parsed // spares parsing a file that did not change
 }
 
 var _ providers.Provider = (*Provider)(nil)
@@ -128,6 +130,12 @@ func (p *Provider) prepare() error {
 	return nil
 }
 
+// parsed is a file as it was read last.
+type parsed struct {
+	text []byte
+	file config.File
+}
+
 // readFile reads one of our two files; text is nil when it is not there. A file with another mark is an error.
 func (p *Provider) readFile(read func() ([]byte, error)) (text []byte, f config.File, err error) {
 	name := p.files.Path()
@@ -138,6 +146,9 @@ func (p *Provider) readFile(read func() ([]byte, error)) (text []byte, f config.
 	if text == nil {
 		return nil, f, nil
 	}
+	if bytes.Equal(text, p.lastRead.text) {
+		return text, p.lastRead.file, nil
+	}
 	f, err = config.Parse(text)
 	if err != nil {
 		return nil, f, fail(providers.Misconfigured, name+" (move it away if it is not needed)", err)
@@ -146,6 +157,7 @@ func (p *Provider) readFile(read func() ([]byte, error)) (text []byte, f config.
 		return nil, f, fail(providers.Misconfigured, name, fmt.Errorf("it belongs to %s, we are %s; give each lbsync a "+
 			"directory of its own, or remove the file if that one is gone", f.Owner, p.owner))
 	}
+	p.lastRead = parsed{text, f}
 	return text, f, nil
 }
 
@@ -162,8 +174,6 @@ func (p *Provider) Close() error {
 	p.closed.Do(func() {
 		p.stop()
 		p.kept.Wait()
-		p.mu.Lock()
-		defer p.mu.Unlock()
 		err = p.flush()
 	})
 	return err

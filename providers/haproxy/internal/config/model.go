@@ -149,7 +149,14 @@ func (s Service) Validate() error {
 
 // isToken reports whether text can stand in a HAProxy name as it is.
 func isToken(text string) bool {
-	return text != "" && len(text) <= 253 && strings.IndexFunc(text, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '.')
-	}) < 0
+	for i := range len(text) {
+		if !isPlain(text[i]) {
+			return false
+		}
+	}
+	return text != "" && len(text) <= 253
+}
+
+func isPlain(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '.'
 }

@@ -51,7 +51,7 @@ func ServerName(id providers.MemberID) (string, error) {
 	name.WriteString(strconv.Itoa(int(id.Address.Port())))
 	name.WriteByte('_')
 	for i := range len(id.PodUID) {
-		if c := id.PodUID[i]; isToken(string(rune(c))) {
+		if c := id.PodUID[i]; isPlain(c) {
 			name.WriteByte(c)
 		} else {
 			fmt.Fprintf(&name, "_%02x", c)

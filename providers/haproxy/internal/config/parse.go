@@ -99,10 +99,12 @@ func (s *Service) parseServer(text string) error {
 	return nil
 }
 
-// SameStructure reports whether two texts differ in nothing but servers.
-func SameStructure(a, b []byte) bool { return bytes.Equal(structure(a), structure(b)) }
+// HasStructure reports whether text is what Render writes for f, servers aside.
+func HasStructure(text []byte, f File, s Settings) bool {
+	return bytes.Equal(withoutServers(text), Render(f.structure(), s))
+}
 
-func structure(text []byte) []byte {
+func withoutServers(text []byte) []byte {
 	var out []byte
 	for line := range bytes.Lines(text) {
 		if !bytes.HasPrefix(line, []byte(serverMark)) {

@@ -42,13 +42,19 @@ type serviceLine struct {
 
 // Hash returns the hash of the file's structure under these settings: of everything but its servers and generation.
 func Hash(f File, s Settings) string {
-	f = f.Clone()
+	f = f.structure()
 	f.Generation = Generation{}
+	sum := sha256.Sum256(Render(f, s))
+	return hex.EncodeToString(sum[:6])
+}
+
+// structure returns the file without its servers.
+func (f File) structure() File {
+	f = f.Clone()
 	for i := range f.Services {
 		f.Services[i].Servers = nil
 	}
-	sum := sha256.Sum256(Render(f, s))
-	return hex.EncodeToString(sum[:6])
+	return f
 }
 
 // Render returns the text of the file.

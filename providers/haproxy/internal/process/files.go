@@ -91,28 +91,41 @@ func readIfThere(path string) ([]byte, error) {
 }
 
 // writeAtomically writes, syncs and renames, so that a reader and a crash see the old file or the new one.
-func writeAtomically(path string, text []byte) (err error) {
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+func writeAtomically(path string, text []byte) error {
+	staged, err := stage(path, text)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			_ = tmp.Close()
-			_ = os.Remove(tmp.Name())
-		}
-	}()
-	if _, err = tmp.Write(text); err != nil {
-		return err
+	return staged.Commit()
+}
+
+// Staged is a file that is written and synced, and not yet in its place.
+type Staged struct{ tmp, path string }
+
+// StageCurrent prepares a new file for HAProxy to load; Commit or Discard it.
+func (f Files) StageCurrent(text []byte) (Staged, error) { return stage(f.Path(), text) }
+
+// Commit puts the file into its place.
+func (s Staged) Commit() error {
+	err := os.Rename(s.tmp, s.path)
+	if err != nil {
+		s.Discard()
 	}
-	if err = tmp.Chmod(0o644); err != nil {
-		return err
+	return err
+}
+
+// Discard removes the file.
+func (s Staged) Discard() { _ = os.Remove(s.tmp) }
+
+func stage(path string, text []byte) (s Staged, err error) {
+	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return s, err
 	}
-	if err = tmp.Sync(); err != nil {
-		return err
+	s = Staged{tmp: tmp.Name(), path: path}
+	_, writing := tmp.Write(text)
+	if err = errors.Join(writing, tmp.Chmod(0o644), tmp.Sync(), tmp.Close()); err != nil {
+		s.Discard()
 	}
-	if err = tmp.Close(); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), path)
+	return s, err
 }

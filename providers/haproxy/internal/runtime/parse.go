@@ -32,7 +32,7 @@ type Info struct {
 func ParseInfo(text string) (Info, error) {
 	var info Info
 	var err error
-	seen := 0
+	seen := map[string]bool{}
 	for line := range strings.Lines(text) {
 		name, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
 		if !ok {
@@ -54,9 +54,9 @@ func ParseInfo(text string) (Info, error) {
 		if err != nil {
 			return Info{}, fmt.Errorf("show info: %s %q: %w", name, value, err)
 		}
-		seen++
+		seen[name] = true
 	}
-	if seen < 3 {
+	if len(seen) < 3 {
 		return Info{}, fmt.Errorf("show info: Version, Pid or Stopping is missing in %.80q", text)
 	}
 	return info, nil
