@@ -217,7 +217,7 @@ func (n *Node) KillContainer(podUID, containerName string) error {
 
 func (n *Node) process(podUID, containerName string) *container.Process {
 	if w := n.worker(types.UID(podUID)); w != nil {
-		return w.look().running[containerName]
+		return w.look().running[containerName].process
 	}
 	return nil
 }

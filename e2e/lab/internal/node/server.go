@@ -112,12 +112,10 @@ func (n *Node) findLog(r *http.Request) (path string, o logs.Options, err error)
 		if !ran || run < 0 {
 			return "", o, badRequest{fmt.Errorf("container %q in pod %q has no such run to show the log of", container, pod)}
 		}
-		done := make(chan struct{})
-		o.Done = done
-		if p := v.running[container]; p == nil || run < v.runs[container] {
-			close(done)
+		if now, runs := v.running[container]; runs && run == v.runs[container] {
+			o.Done = now.logged
 		} else {
-			go func() { <-p.Done(); time.Sleep(logPatience); close(done) }()
+			o.Follow = false
 		}
 		return n.podDir(v.pod).log(container, run), o, nil
 	}

@@ -55,8 +55,14 @@ type worker struct {
 type view struct {
 	pod     *corev1.Pod
 	netNS   string
-	running map[string]*container.Process
+	running map[string]live
 	runs    map[string]int32 // the number of the newest run of containers that ran
+}
+
+// live is what others may know of a container that runs.
+type live struct {
+	process *container.Process
+	logged  <-chan struct{} // closed when all of its output is in its log
 }
 
 func newWorker(n *Node, pod *corev1.Pod) *worker {
@@ -296,12 +302,12 @@ func (w *worker) publish() {
 
 // share shows others how things are.
 func (w *worker) share() {
-	v := view{pod: w.pod, running: map[string]*container.Process{}, runs: map[string]int32{}}
+	v := view{pod: w.pod, running: map[string]live{}, runs: map[string]int32{}}
 	if w.sandbox != nil {
 		v.netNS = w.sandbox.NetNSPath
 	}
 	for name, r := range w.runs {
-		v.running[name] = r.process
+		v.running[name] = live{r.process, r.logged}
 	}
 	for _, c := range w.containers {
 		if c.ID != "" {
