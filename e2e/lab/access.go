@@ -40,8 +40,11 @@ func (l *Lab) environment() []string {
 			environment = append(environment, entry)
 		}
 	}
-	return append(environment, "KUBECONFIG="+l.Kubeconfig())
+	return append(environment, "KUBECONFIG="+l.Kubeconfig(), "PATH="+sbinPath())
 }
+
+// sbinPath is PATH with the directories of network tools, which ordinary users often lack.
+func sbinPath() string { return os.Getenv("PATH") + ":/usr/local/sbin:/usr/sbin:/sbin" }
 
 // place finds the file that stands for a place's network namespace.
 func (l *Lab) place(ctx context.Context, where string) (string, error) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nplbridge/nplbridge/e2e/lab/internal/build"
 	"github.com/nplbridge/nplbridge/e2e/lab/internal/contain"
+	"github.com/nplbridge/nplbridge/e2e/lab/internal/node"
 )
 
 // Programs are the paths of the programs a lab runs.
@@ -29,7 +30,7 @@ func Build(ctx context.Context, progress io.Writer) (Programs, error) {
 // otherwise it does nothing. It must be the first thing in main of every program that uses this package, before flags
 // are read. Contain does it, too.
 func Init() {
-	runContainer()
+	node.MaybeRunContainer()
 	contain.Init()
 }
 

@@ -22,7 +22,7 @@ import (
 )
 
 // workDir holds everything a lab writes; Contain makes it a private tmpfs.
-const workDir = "/run/nplbridge"
+const workDir = "/run/lab"
 
 // Lab is a running cluster.
 type Lab struct {
@@ -36,7 +36,7 @@ type Lab struct {
 	client       kubernetes.Interface
 	hostConfig   string
 
-	nodes        []*labNode
+	nodes        *nodes
 	loadBalancer *LoadBalancer
 
 	mutex   sync.Mutex

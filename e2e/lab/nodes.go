@@ -4,93 +4,184 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
-	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"sync"
 	"time"
 
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/nplbridge/nplbridge/e2e/lab/internal/controlplane"
+	"github.com/nplbridge/nplbridge/e2e/lab/internal/network"
+	"github.com/nplbridge/nplbridge/e2e/lab/internal/node"
 )
 
-type labNode struct{}
+// nodes runs the lab's Nodes.
+type nodes struct {
+	byName map[string]*node.Node
+	cancel context.CancelFunc
+	ran    sync.WaitGroup
+	failed chan error // room for one error of each
+}
 
-func runContainer() {}
+// podNetwork gives the Pods of a Node their network.
+type podNetwork struct{ *network.Node }
+
+func (p podNetwork) Attach(podUID string) (node.PodSandbox, error) {
+	sandbox, err := p.Node.Attach(podUID)
+	return node.PodSandbox{NetNSPath: sandbox.Path, IPs: sandbox.Addresses}, err
+}
+
+// images are the programs that stand for container images.
+func (l *Lab) images() map[string]string {
+	programs := map[string]string{
+		"ghcr.io/nplbridge/npl-agent": l.options.Programs.NPLAgent,
+		"ghcr.io/nplbridge/lbsync":    l.options.Programs.LBSync,
+		"ghcr.io/nplbridge/echo":      l.options.Programs.Echo,
+	}
+	// A lab without HAProxy can do everything else.
+	if haproxy, err := findHAProxy(); err == nil {
+		programs["haproxy"] = haproxy
+		programs["docker.io/library/haproxy"] = haproxy
+	}
+	return programs
+}
 
 func (l *Lab) startNodes(ctx context.Context) error {
-	for _, n := range l.network.Nodes() {
-		var cidrs []string
-		for _, c := range n.PodCIDRs {
-			cidrs = append(cidrs, c.String())
-		}
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name()}, Spec: corev1.NodeSpec{PodCIDR: cidrs[0], PodCIDRs: cidrs}}
-		created, err := l.client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
+	running, cancel := context.WithCancel(context.Background())
+	l.nodes = &nodes{byName: map[string]*node.Node{}, cancel: cancel, failed: make(chan error, l.options.Nodes)}
+	for _, place := range l.network.Nodes() {
+		identity, err := l.controlPlane.Node(place.Name())
 		if err != nil {
 			return err
 		}
-		for _, a := range n.Addresses {
-			created.Status.Addresses = append(created.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.String()})
-		}
-		created.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()}}
-		if _, err := l.client.CoreV1().Nodes().UpdateStatus(ctx, created, metav1.UpdateOptions{}); err != nil {
+		log, err := logTo(l.logFile(place.Name()))
+		if err != nil {
 			return err
 		}
+		n, err := node.New(node.Config{
+			Name:        place.Name(),
+			Addresses:   place.Addresses,
+			PodCIDRs:    place.PodCIDRs,
+			RESTConfig:  identity,
+			Network:     podNetwork{place},
+			NetNSPath:   place.Path(),
+			Programs:    l.images(),
+			StateDir:    filepath.Join(workDir, "nodes", place.Name()),
+			ServiceHost: network.APIService.String(),
+			ServicePort: controlplane.Port,
+			Log:         log,
+		})
+		if err != nil {
+			return err
+		}
+		l.nodes.byName[place.Name()] = n
+		l.nodes.ran.Go(func() {
+			if err := n.Run(running); err != nil {
+				l.nodes.failed <- err
+			}
+		})
 	}
 	return l.waitNodes(ctx)
 }
 
-func (l *Lab) stopNodes() {}
+func logTo(path string) (*zap.Logger, error) {
+	config := zap.NewDevelopmentConfig()
+	config.Level.SetLevel(zap.InfoLevel)
+	config.OutputPaths, config.ErrorOutputPaths = []string{path}, []string{path}
+	log, err := config.Build()
+	if err != nil {
+		return nil, fmt.Errorf("log file %s: %w", path, err)
+	}
+	return log, nil
+}
+
+func (l *Lab) stopNodes() {
+	if l.nodes == nil {
+		return
+	}
+	l.nodes.cancel()
+	l.nodes.ran.Wait()
+}
 
 func (l *Lab) waitNodes(ctx context.Context) error {
 	var waiting error
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		select {
+		case err := <-l.nodes.failed:
+			return false, err
+		default:
+		}
 		if err := l.Failed(); err != nil {
 			return false, err
 		}
-		nodes, err := l.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		list, err := l.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		if err != nil {
 			waiting = err
 			return false, nil
 		}
 		ready := 0
-		for _, node := range nodes.Items {
-			for _, condition := range node.Status.Conditions {
-				if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue {
-					ready++
-				}
+		for _, item := range list.Items {
+			if isReady(item) {
+				ready++
 			}
 		}
 		waiting = fmt.Errorf("%d of %d Nodes are Ready", ready, l.options.Nodes)
 		return ready == l.options.Nodes, nil
 	})
+	if err != nil && !wait.Interrupted(err) {
+		return err
+	}
 	if err != nil {
 		return fmt.Errorf("wait for Nodes: %w", errors.Join(waiting, err))
 	}
 	return nil
 }
 
-// healthy asks an HTTP endpoint in a place of the lab.
-func (l *Lab) healthy(ctx context.Context, where string, address netip.AddrPort, path string) error {
-	client := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, protocol, _ string) (net.Conn, error) {
-			return l.Dial(ctx, where, protocol, address.String())
-		},
-	}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address.String()+path, nil)
+func isReady(n corev1.Node) bool {
+	for _, condition := range n.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			return condition.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// KillContainer kills a running container with SIGKILL, as if it had crashed; its Node then restarts it.
+func (l *Lab) KillContainer(namespace, pod, container string) error {
+	found, err := l.client.CoreV1().Pods(namespace).Get(context.Background(), pod, metav1.GetOptions{})
 	if err != nil {
-		return err
+		return fmt.Errorf("kill container %s of Pod %s/%s: %w", container, namespace, pod, err)
 	}
-	response, err := client.Do(request)
-	if err != nil {
-		return err
+	n := l.nodes.byName[found.Spec.NodeName]
+	if n == nil {
+		return fmt.Errorf("kill container %s of Pod %s/%s: the Pod is on no Node of this lab", container, namespace, pod)
 	}
-	defer response.Body.Close()
-	body, _ := io.ReadAll(io.LimitReader(response.Body, 1<<10))
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s%s answers %s: %s", address, path, response.Status, body)
+	return n.KillContainer(string(found.UID), container)
+}
+
+// PauseHeartbeats makes a Node look lost to everyone else while its Pods keep running, or lets it come back.
+func (l *Lab) PauseHeartbeats(nodeName string, paused bool) error {
+	n := l.nodes.byName[nodeName]
+	if n == nil {
+		return fmt.Errorf("pause heartbeats: no Node %q in this lab", nodeName)
 	}
+	n.PauseHeartbeats(paused)
 	return nil
+}
+
+// findHAProxy finds the program where Debian puts it even when PATH does not have that directory.
+func findHAProxy() (string, error) {
+	if path, err := exec.LookPath("haproxy"); err == nil {
+		return filepath.Abs(path)
+	}
+	for _, path := range []string{"/usr/sbin/haproxy", "/usr/local/sbin/haproxy"} {
+		if _, err := exec.LookPath(path); err == nil {
+			return path, nil
+		}
+	}
+	return "", errors.New("the program haproxy is not installed: sudo apt-get install haproxy, or `make deps`")
 }

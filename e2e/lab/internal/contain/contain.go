@@ -14,6 +14,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -95,8 +96,7 @@ func launch(environment []string) (code int, err error) {
 		return exitFailure, explain(os.DirFS("/proc/sys"), needUser, err)
 	}
 	theirs.Close()
-	go serveHost(ours)
-	go forward(signals, process)
+	go serveHost(ours, sync.OnceFunc(func() { go forward(signals, process) }))
 	state, err := process.Wait()
 	if err != nil {
 		return exitFailure, fmt.Errorf("wait for PID 1 of the containment: %w", err)

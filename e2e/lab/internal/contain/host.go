@@ -16,7 +16,7 @@ const maxMessage = 128 << 10
 
 // request is what the inside asks of the launcher, reply its answer; a listener travels as a descriptor beside it.
 type request struct {
-	Operation string // "listen" or "publish"
+	Operation string // "listen", "publish", or "forward": PID 1 is ready for signals
 	Network   string // listen: "tcp" or "unixpacket"
 	Address   string // listen
 	Name      string // publish
@@ -78,6 +78,12 @@ func (h *Host) Publish(name string, document []byte) (path string, err error) {
 	return answer.Path, err
 }
 
+// forward tells the launcher that PID 1 handles signals from now on; sooner they would be lost.
+func (h *Host) forward() error {
+	_, _, err := h.ask(request{Operation: "forward"})
+	return err
+}
+
 func (h *Host) ask(question request) (*os.File, reply, error) {
 	h.mutex.Lock()
 	defer h.mutex.Unlock()
@@ -110,8 +116,8 @@ func (h *Host) ask(question request) (*os.File, reply, error) {
 	return files[0], answer, nil
 }
 
-// serveHost answers the inside until it is gone.
-func serveHost(socket *os.File) {
+// serveHost answers the inside until it is gone; it calls forward when PID 1 is ready for signals.
+func serveHost(socket *os.File, forward func()) {
 	conn, err := unixConn(socket)
 	if err != nil {
 		return
@@ -121,6 +127,9 @@ func serveHost(socket *os.File) {
 		var question request
 		if _, err := Receive(conn, &question); err != nil {
 			return
+		}
+		if question.Operation == "forward" {
+			forward()
 		}
 		file, answer := perform(question)
 		var files []*os.File
@@ -144,6 +153,7 @@ func perform(question request) (*os.File, reply) {
 	switch question.Operation {
 	case "listen":
 		file, err = listenOnHost(question.Network, question.Address)
+	case "forward":
 	case "publish":
 		path, err = publish(question.Name, question.Document)
 	default:

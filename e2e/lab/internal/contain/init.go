@@ -1,6 +1,7 @@
 package contain
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -17,6 +18,14 @@ func runInit() int {
 		return exitFailure
 	}
 	signals := listen()
+	host, err := OpenHost()
+	if err == nil {
+		err = errors.Join(host.forward(), host.Close())
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "reach the launcher: %v\n", err)
+		return exitFailure
+	}
 	pid, err := syscall.ForkExec("/proc/self/exe", os.Args, &syscall.ProcAttr{
 		Env:   insideEnvironment(os.Environ()),
 		Files: []uintptr{0, 1, 2, hostFD},

@@ -43,6 +43,7 @@ func (c *ControlPlane) apiServerArgs() []string {
 		"--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction", // beside the default ones, as every distribution does
 		"--allow-privileged=true",
+		"--kubelet-preferred-address-types=InternalIP", // there is no DNS for Node names
 		"--kubelet-preferred-address-types=InternalIP", // no name of a Node resolves
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 		"--service-account-key-file=" + c.file("service-accounts.key"),
