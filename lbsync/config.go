@@ -106,6 +106,9 @@ func ParseAddressRange(s string) (AddressRange, error) {
 		if err != nil {
 			return AddressRange{}, fmt.Errorf("address pool %q: not a prefix; %s", s, fix)
 		}
+		if p.Addr().Is4In6() {
+			return AddressRange{}, fmt.Errorf("address pool %q: is IPv4 written as IPv6; %s", s, fix)
+		}
 		if p != p.Masked() {
 			return AddressRange{}, fmt.Errorf("address pool %q: has bits set after the prefix; write %q", s, p.Masked())
 		}
@@ -119,6 +122,7 @@ func ParseAddressRange(s string) (AddressRange, error) {
 	var errs [2]error
 	r.First, errs[0] = netip.ParseAddr(strings.TrimSpace(first))
 	r.Last, errs[1] = netip.ParseAddr(strings.TrimSpace(last))
+	r.First, r.Last = r.First.Unmap(), r.Last.Unmap()
 	switch {
 	case errs[0] != nil || errs[1] != nil || r.First.Zone() != "" || r.Last.Zone() != "":
 		return AddressRange{}, fmt.Errorf("address pool %q: not addresses; %s", s, fix)
@@ -127,7 +131,7 @@ func ParseAddressRange(s string) (AddressRange, error) {
 	case r.Last.Less(r.First):
 		return AddressRange{}, fmt.Errorf("address pool %q: its end is below its start; write %q", s, last+"-"+first)
 	}
-	return AddressRange{r.First.Unmap(), r.Last.Unmap()}, nil
+	return r, nil
 }
 
 func rangeOf(p netip.Prefix) AddressRange {

@@ -113,6 +113,7 @@ func (s *Syncer) Run(ctx context.Context) error {
 	recorder := broadcaster.NewRecorder(scheme.Scheme, "nplbridge.io/lbsync")
 
 	s.watch.Start(ctx)
+	defer s.watch.Stop()
 	if !s.watch.Wait(ctx) {
 		return nil
 	}

@@ -25,6 +25,7 @@ type Index struct {
 	bySelector map[selectorTerm]map[model.ServiceKey]*service // a Service stands under the first term of its selector
 	podsIn     map[string]map[podKey]*pod                     // by namespace
 	podsOn     map[string]map[podKey]*pod                     // by Node
+	malformed  map[string]map[podKey]*pod                     // those of podsOn whose annotation is malformed: few
 	claims     map[model.Claim]map[podKey]*pod
 	vips       map[netip.Addr]map[model.ServiceKey]*service
 
@@ -56,6 +57,7 @@ func NewIndex() *Index {
 		bySelector: map[selectorTerm]map[model.ServiceKey]*service{},
 		podsIn:     map[string]map[podKey]*pod{},
 		podsOn:     map[string]map[podKey]*pod{},
+		malformed:  map[string]map[podKey]*pod{},
 		claims:     map[model.Claim]map[podKey]*pod{},
 		vips:       map[netip.Addr]map[model.ServiceKey]*service{},
 		dirty:      map[model.ServiceKey]time.Time{},
@@ -129,6 +131,9 @@ func (x *Index) SetPod(p *model.Pod, now time.Time) {
 	x.pods[key] = entry
 	put(x.podsIn, p.Namespace, key, entry)
 	put(x.podsOn, p.Node, key, entry)
+	if p.Malformed != "" {
+		put(x.malformed, p.Node, key, entry)
+	}
 	x.claim(key, entry, now)
 	for _, s := range x.servicesOf(entry) {
 		s.pods[key] = entry
@@ -163,6 +168,7 @@ func (x *Index) removePod(key podKey, now time.Time) {
 	delete(x.pods, key)
 	drop(x.podsIn, key.namespace, key)
 	drop(x.podsOn, old.Node, key)
+	drop(x.malformed, old.Node, key)
 }
 
 // SetNode adds or replaces a Node. Only a change of its addresses costs anything: that of its Pods.
@@ -206,10 +212,8 @@ func (x *Index) claim(key podKey, p *pod, now time.Time) {
 	if len(p.claims) == 0 {
 		return
 	}
-	for _, other := range x.podsOn[p.Node] {
-		if other.Malformed != "" {
-			x.touchPod(other, now)
-		}
+	for _, other := range x.malformed[p.Node] {
+		x.touchPod(other, now)
 	}
 }
 

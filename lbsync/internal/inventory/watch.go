@@ -68,6 +68,9 @@ func (w *Watch) OnService(f func(model.ServiceKey)) {
 // Start starts the informers; they stop with ctx.
 func (w *Watch) Start(ctx context.Context) { w.factory.StartWithContext(ctx) }
 
+// Stop waits until the informers have stopped; the context given to Start must have ended.
+func (w *Watch) Stop() { w.factory.Shutdown() }
+
 // Wait returns true when the Index holds the whole first answer of the API server, false when ctx ends first.
 func (w *Watch) Wait(ctx context.Context) bool {
 	return cache.WaitForCacheSync(ctx.Done(), w.synced...)

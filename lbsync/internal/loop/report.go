@@ -113,6 +113,8 @@ func (l *Loop) reportOf(key model.ServiceKey, out model.Output, held map[provide
 			p.VIPs = h.virtual[port.Key].VIPs
 		}
 		switch f := l.failures[key][port.Key]; {
+		case f != nil && f.waits:
+			// It is about to be programmed.
 		case f != nil:
 			p.Kind, p.Problem, p.Since = f.kind, f.err.Error(), f.since
 		case held[port.Key]:

@@ -34,6 +34,7 @@ type failure struct {
 	since  time.Time // of the first failure in a row
 	until  time.Time // no attempt before
 	unsure bool      // not observed since: no change may be made before that
+	waits  bool      // by plan: nothing is wrong
 
 	pool    *providers.Pool // what was wanted when it failed
 	virtual *providers.VirtualServer
@@ -93,6 +94,10 @@ func nextFailure(previous *failure, err error, now time.Time) *failure {
 		if previous.kind == kind {
 			f.pace = previous.pace
 		}
+	}
+	if wait := providers.RetryAfter(err); wait > 0 {
+		f.waits, f.until = true, now.Add(wait)
+		return f
 	}
 	if f.pace == nil {
 		p := paceOf(kind)

@@ -194,7 +194,11 @@ func (l *Loop) apply(ctx context.Context, changes providers.Changes, wanted map[
 		state := wanted[model.ServiceKeyOf(key)].State
 		f := l.failures.set(key, err, now)
 		f.pool, f.virtual = findPool(state, key), findVirtualServer(state, key)
-		l.log.Warn("the load balancer did not take a change", zap.String("pool", key.String()), zap.String("kind", string(f.kind)),
+		level := zap.WarnLevel
+		if f.waits {
+			level = zap.DebugLevel
+		}
+		l.log.Log(level, "the load balancer did not take a change", zap.String("pool", key.String()), zap.String("kind", string(f.kind)),
 			zap.Duration("retry", f.until.Sub(now)), zap.Error(err))
 	}
 	confirmed := func(key providers.Key) bool {

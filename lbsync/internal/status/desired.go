@@ -173,6 +173,10 @@ func programmed(s *corev1.Service, f facts) (metav1.Condition, time.Duration) {
 		}
 		return c, 0
 	}
+	if !slices.ContainsFunc(report.Ports, func(p loop.PortReport) bool { return !p.Unsupported }) {
+		c.Reason, c.Message = ReasonNotAccepted, "no port can be served, see the condition "+Accepted
+		return c, 0
+	}
 	worst := slices.IndexFunc(report.Ports, func(p loop.PortReport) bool { return p.Problem != "" })
 	if worst < 0 {
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonProgrammed, "the load balancer serves it at "+annotations.FormatAddresses(f.vips)

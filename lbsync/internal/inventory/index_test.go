@@ -1,0 +1,236 @@
+package inventory
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/nplbridge/nplbridge/agent/npl"
+	"github.com/nplbridge/nplbridge/lbsync/internal/model"
+)
+
+var now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func testService(name, app string) model.Service {
+	return model.Service{ServiceKey: model.ServiceKey{Namespace: "shop", Name: name}, UID: name, Ours: true, Admitted: true,
+		Selector: map[string]string{"app": app}}
+}
+
+func testPod(name, app, node string, port uint16) *model.Pod {
+	p := &model.Pod{Namespace: "shop", Name: name, UID: name, Node: node, Labels: map[string]string{"app": app, "pod": name}}
+	if port > 0 {
+		p.Mappings = []npl.Mapping{{PodPort: 80, NodeIP: address(node), NodePort: port, Protocol: npl.TCP, Family: npl.IPv4}}
+	}
+	return p
+}
+
+func address(node string) netip.Addr {
+	return netip.AddrFrom4([4]byte{192, 0, 2, node[len(node)-1]})
+}
+
+func testNode(name string) *model.Node {
+	return &model.Node{Name: name, Addresses: []netip.Addr{address(name)}}
+}
+
+func dirty(x *Index) string {
+	var out []string
+	for key := range x.TakeDirty() {
+		out = append(out, key.Name)
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+// I8: a change costs the Services it concerns and no others.
+func TestDirty(t *testing.T) {
+	x := NewIndex()
+	for _, name := range []string{"a", "b", "c"} {
+		x.SetService(testService(name, name), now)
+	}
+	x.SetService(testService("a2", "a"), now)
+	foreign := testService("foreign", "a")
+	foreign.Ours, foreign.Admitted = false, false
+	x.SetService(foreign, now)
+	x.SetNode(testNode("n1"), now)
+	x.SetNode(testNode("n2"), now)
+	x.TakeDirty()
+	malformed := testPod("p4", "c", "n1", 0)
+	malformed.Malformed = "nonsense"
+	moved := testService("c", "b")
+	for _, step := range []struct {
+		name string
+		do   func()
+		want string
+	}{
+		{"a Pod", func() { x.SetPod(testPod("p1", "a", "n1", 1), now) }, "a a2"},
+		{"the same again", func() { x.SetPod(testPod("p1", "a", "n1", 1), now) }, ""},
+		{"a Pod nobody selects", func() { x.SetPod(testPod("p9", "z", "n1", 9), now) }, ""},
+		{"another Pod", func() { x.SetPod(testPod("p2", "b", "n2", 1), now) }, "b"},
+		{"the same port on the same Node", func() { x.SetPod(testPod("p3", "c", "n1", 1), now) }, "a a2 c"},
+		{"and gone again", func() { x.DeletePod("shop", "p3", true, now) }, "a a2 c"},
+		{"its annotation changed", func() { x.SetPod(testPod("p1", "a", "n1", 2), now) }, "a a2"},
+		{"its labels changed", func() { x.SetPod(testPod("p1", "b", "n1", 2), now) }, "a a2 b"},
+		{"a Node's address changed", func() { x.SetNode(&model.Node{Name: "n1", Addresses: []netip.Addr{address("n7")}}, now) }, "b"},
+		{"the same Node again", func() { x.SetNode(&model.Node{Name: "n1", Addresses: []netip.Addr{address("n7")}}, now) }, ""},
+		{"a Node gone", func() { x.DeleteNode("n1", true, now) }, "b"},
+		{"a Node back", func() { x.SetNode(testNode("n1"), now) }, "b"},
+		{"a malformed Pod", func() { x.SetPod(malformed, now) }, "c"},
+		{"a claim beside it", func() { x.SetPod(testPod("p1", "b", "n1", 3), now) }, "b c"},
+		{"a selector changed", func() { x.SetService(moved, now) }, "c"},
+		{"a Pod of the new selector", func() { x.DeletePod("shop", "p2", true, now) }, "b c"},
+		{"a Service gone", func() { x.DeleteService(moved.ServiceKey, true, now) }, "c"},
+		{"a foreign Service", func() { x.SetService(foreign, now) }, ""},
+	} {
+		step.do()
+		if got := dirty(x); got != step.want {
+			t.Errorf("%s: dirty %q, want %q", step.name, got, step.want)
+		}
+	}
+}
+
+func TestSharedVIP(t *testing.T) {
+	x := NewIndex()
+	vip := []netip.Addr{netip.MustParseAddr("198.51.100.1")}
+	older, newer := testService("older", "a"), testService("newer", "b")
+	older.VIPs, newer.VIPs, newer.Created = vip, vip, now
+	x.SetService(newer, now)
+	if v, _ := x.View(newer.ServiceKey); len(v.Service.VIPs) != 1 {
+		t.Error("alone, it does not have its address")
+	}
+	x.TakeDirty()
+	x.SetService(older, now)
+	if got := dirty(x); got != "newer older" {
+		t.Errorf("dirty %q, want both", got)
+	}
+	if v, _ := x.View(newer.ServiceKey); len(v.Service.VIPs) != 0 {
+		t.Error("the newer Service has the older one's address")
+	}
+	if v, _ := x.View(older.ServiceKey); len(v.Service.VIPs) != 1 {
+		t.Error("the older Service lost its address")
+	}
+}
+
+// I6: an emptiness that nobody saw come about is not believed.
+func TestBelievable(t *testing.T) {
+	x := NewIndex()
+	if x.Believable() {
+		t.Error("nothing at all is believed")
+	}
+	x.SetService(testService("a", "a"), now)
+	x.SetNode(testNode("n1"), now)
+	if x.Believable() {
+		t.Error("a cluster without Pods is believed, though nobody saw them go")
+	}
+	x.SetPod(testPod("p1", "a", "n1", 1), now)
+	if !x.Believable() {
+		t.Error("a whole cluster is not believed")
+	}
+	x.DeletePod("shop", "p1", false, now)
+	if x.Believable() {
+		t.Error("the last Pod was missing from a list, and that is believed")
+	}
+	x.SetPod(testPod("p1", "a", "n1", 1), now)
+	x.DeletePod("shop", "p1", true, now)
+	if !x.Believable() {
+		t.Error("the last Pod was seen to be deleted, and that is not believed")
+	}
+}
+
+// The Index against a naive one: after any change every View is the same, and a Service whose View or whose Pods'
+// competitors changed was made dirty.
+func TestIndexProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		x := NewIndex()
+		services, pods, nodes := map[string]model.Service{}, map[string]*model.Pod{}, map[string]*model.Node{}
+		naive := func() map[string]string {
+			out := map[string]string{}
+			for name, s := range services {
+				var lines []string
+				for _, p := range pods {
+					if !matches(s.Selector, p.Labels) {
+						continue
+					}
+					line := fmt.Sprintf("%s %v %t", p.Name, p.Mappings, nodes[p.Node] != nil)
+					for _, c := range model.Claims(p, nodes[p.Node]) {
+						for _, name := range slices.Sorted(maps.Keys(pods)) {
+							if o := pods[name]; o.UID != p.UID && slices.Contains(model.Claims(o, nodes[o.Node]), c) {
+								line += " contested by " + o.Name
+							}
+						}
+					}
+					lines = append(lines, line)
+				}
+				slices.Sort(lines)
+				out[name] = strings.Join(lines, "\n")
+			}
+			return out
+		}
+		indexed := func() map[string]string {
+			out := map[string]string{}
+			for _, key := range x.Keys() {
+				v, _ := x.View(key)
+				var lines []string
+				for _, e := range v.Endpoints {
+					line := fmt.Sprintf("%s %v %t", e.Pod.Name, e.Pod.Mappings, e.Node != nil)
+					for _, c := range model.Claims(e.Pod, e.Node) {
+						for _, o := range x.Claimants(c, e.Pod.UID) {
+							line += " contested by " + strings.TrimPrefix(o, "shop/")
+						}
+					}
+					lines = append(lines, line)
+				}
+				out[key.Name] = strings.Join(lines, "\n")
+			}
+			return out
+		}
+		app := rapid.SampledFrom([]string{"a", "b", "c"})
+		which := rapid.SampledFrom([]string{"1", "2", "3"})
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			before := naive()
+			x.TakeDirty()
+			switch rapid.IntRange(0, 5).Draw(t, "what") {
+			case 0:
+				s := testService("s"+which.Draw(t, "which"), app.Draw(t, "app"))
+				services[s.Name] = s
+				x.SetService(s, now)
+			case 1:
+				name := "s" + which.Draw(t, "which")
+				delete(services, name)
+				x.DeleteService(model.ServiceKey{Namespace: "shop", Name: name}, true, now)
+			case 2:
+				n := testNode("n" + which.Draw(t, "which"))
+				nodes[n.Name] = n
+				x.SetNode(n, now)
+			case 3:
+				name := "n" + which.Draw(t, "which")
+				delete(nodes, name)
+				x.DeleteNode(name, true, now)
+			case 4:
+				p := testPod("p"+which.Draw(t, "which"), app.Draw(t, "app"), "n"+which.Draw(t, "node"), uint16(rapid.IntRange(1, 2).Draw(t, "port")))
+				pods[p.Name] = p
+				x.SetPod(p, now)
+			case 5:
+				name := "p" + which.Draw(t, "which")
+				delete(pods, name)
+				x.DeletePod("shop", name, true, now)
+			}
+			after := naive()
+			if got := indexed(); fmt.Sprint(got) != fmt.Sprint(after) {
+				t.Fatalf("the Index has\n%v\nwant\n%v", got, after)
+			}
+			dirty := x.TakeDirty()
+			for name, view := range after {
+				old, had := before[name]
+				if _, is := dirty[model.ServiceKey{Namespace: "shop", Name: name}]; !is && (!had || old != view) {
+					t.Fatalf("%s changed from\n%s\nto\n%s\nand is not dirty", name, old, view)
+				}
+			}
+		}
+	})
+}
