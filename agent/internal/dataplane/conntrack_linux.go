@@ -116,7 +116,7 @@ func (k *kernel) conntrack(f *family, msg uint16, flags netlink.HeaderFlags, fie
 	if err != nil {
 		return nil, err
 	}
-	return k.raw.Execute(netlink.Message{
+	return k.execute(netlink.Message{
 		Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_CTNETLINK<<8 | msg), Flags: netlink.Request | flags},
 		Data:   append(generic(f.nf, 0), data...),
 	})

@@ -47,6 +47,16 @@ func (k *kernel) dial() error {
 	return err
 }
 
+// execute sends one request and returns its answers. It dials first when the last dialling has failed.
+func (k *kernel) execute(m netlink.Message) ([]netlink.Message, error) {
+	if k.raw == nil {
+		if err := k.dial(); err != nil {
+			return nil, err
+		}
+	}
+	return k.raw.Execute(m)
+}
+
 func (k *kernel) hangUp() {
 	if k.Conn != nil {
 		_ = k.CloseLasting()
@@ -65,7 +75,7 @@ func generic(family nftables.TableFamily, resource uint16) []byte {
 
 // generation returns the number of the ruleset, which every transaction of anybody in this network namespace changes.
 func (k *kernel) generation() (uint32, error) {
-	replies, err := k.raw.Execute(netlink.Message{
+	replies, err := k.execute(netlink.Message{
 		Header: header(unix.NFT_MSG_GETGEN, 0), Data: generic(nftables.TableFamilyUnspecified, 0),
 	})
 	const doing = "read the generation of the nftables ruleset"
@@ -102,7 +112,7 @@ func (k *kernel) tableInfo(f *family) (tableInfo, error) {
 	if err != nil {
 		return tableInfo{}, err
 	}
-	replies, err := k.raw.Execute(netlink.Message{Header: header(unix.NFT_MSG_GETTABLE, 0), Data: append(generic(f.nf, 0), name...)})
+	replies, err := k.execute(netlink.Message{Header: header(unix.NFT_MSG_GETTABLE, 0), Data: append(generic(f.nf, 0), name...)})
 	if errors.Is(err, unix.ENOENT) {
 		return tableInfo{}, nil
 	}
@@ -143,7 +153,7 @@ func (k *kernel) rules(f *family) (map[string][]kernelRule, error) {
 		return nil, err
 	}
 	doing := "read the rules of " + f.String()
-	replies, err := k.raw.Execute(netlink.Message{Header: header(unix.NFT_MSG_GETRULE, netlink.Dump), Data: append(generic(f.nf, 0), table...)})
+	replies, err := k.execute(netlink.Message{Header: header(unix.NFT_MSG_GETRULE, netlink.Dump), Data: append(generic(f.nf, 0), table...)})
 	if err != nil {
 		return nil, explain(doing, err)
 	}

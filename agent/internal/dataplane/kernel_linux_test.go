@@ -258,3 +258,23 @@ func TestForeignChainAheadIsReportedOnce(t *testing.T) {
 		t.Errorf("got %+v, want one warning about chain early of table ahead", got)
 	}
 }
+
+// A socket that could not be opened again after an error, for want of file descriptors say, is opened at the next call.
+func TestLostSocketIsReplaced(t *testing.T) {
+	node := newNode(t)
+	d := open(t, node, "")
+	d.apply(Change{Set: allMappings()})
+	broken := d.n.kernel.hangUp
+	broken()
+	if got := d.repair(allMappings()); got != 0 {
+		t.Errorf("repaired %d", got)
+	}
+	broken()
+	d.load()
+	broken()
+	d.apply(Change{Set: map[Key]netip.AddrPort{udp6: netip.MustParseAddrPort("[fd00::7]:7")}})
+	broken()
+	if _, err := in(node, func() (any, error) { return nil, d.n.Cleanup() }); err != nil {
+		t.Error(err)
+	}
+}

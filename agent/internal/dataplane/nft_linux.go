@@ -209,6 +209,9 @@ func (n *NFT) warnOnce(key, message string, fields ...zap.Field) {
 
 // warnForeign reports NAT chains of others that see packets before ours: where they have an answer, ours is never asked.
 func (n *NFT) warnForeign() {
+	if _, err := n.kernel.generation(); err != nil {
+		return // whatever comes next says so
+	}
 	chains, err := n.kernel.ListChains()
 	if err != nil {
 		_ = n.kernel.dial() // the rest of a broken dump; only a warning is lost

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -265,5 +266,42 @@ func TestManyMappings(t *testing.T) {
 	d.repair(want)
 	if s := d.load(); !maps.Equal(s.Mappings, want) || len(s.Cooling) != len(cool) {
 		t.Errorf("repaired to %d mappings and %d cooling, want %d and %d", len(s.Mappings), len(s.Cooling), len(want), len(cool))
+	}
+}
+
+// One transaction changes the map and the sets beside it; what is read in several dumps must be of one moment.
+func TestReadsAreNotTorn(t *testing.T) {
+	node := newNode(t)
+	d, other := open(t, node, ""), open(t, node, "")
+	d.apply(Change{Set: manyMappings(100)})
+	ctx, cancel := context.WithCancel(t.Context())
+	var busy sync.WaitGroup
+	defer busy.Wait()
+	defer cancel()
+	busy.Go(func() {
+		k := Key{npl.TCP, npl.IPv4, 61000}
+		node.do(func() {
+			for ctx.Err() == nil {
+				set := Change{Set: map[Key]netip.AddrPort{k: netip.AddrPortFrom(podAddr[0][npl.IPv4], podPort)}}
+				if err := errors.Join(other.n.Apply(set), other.n.Apply(Change{Delete: []Key{k}})); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	})
+	for good := 0; good < 50; {
+		s, err := in(node, func() (*state, error) {
+			d.n.mu.Lock()
+			defer d.n.mu.Unlock()
+			return d.n.read(ipv4)
+		})
+		if err != nil { // others were faster all the time: an error, but never a wrong answer
+			continue
+		}
+		good++
+		if want, got := portsOf(npl.TCP, s.elements[setPorts]), s.elements[setOf(npl.TCP)]; !maps.Equal(got, want) {
+			t.Fatalf("read %d: %d ports in the map, %d in the set", good, len(want), len(got))
+		}
 	}
 }

@@ -139,6 +139,9 @@ func (k *kernel) commit(t *transaction) error {
 	if t.err != nil {
 		return t.err
 	}
+	if _, err := k.generation(); err != nil { // there is a socket, and the kernel answers
+		return err
+	}
 	edge := func(typ netlink.HeaderType) netlink.Message {
 		return netlink.Message{
 			Header: netlink.Header{Type: typ, Flags: netlink.Request},
