@@ -3,6 +3,7 @@ package providers
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Kind classifies a provider's error; each kind has its own retry rule in lbsync.
@@ -22,6 +23,9 @@ type Error struct {
 	Kind Kind
 	What string
 	Err  error
+	// RetryAfter, if positive, is how long the change has to wait by plan, for example for the next reload: it was not
+	// attempted, nothing is wrong, and it is tried again exactly then.
+	RetryAfter time.Duration
 }
 
 // Error returns "<what>: <err>".
@@ -42,4 +46,13 @@ func KindOf(err error) Kind {
 		return e.Kind
 	}
 	return Unavailable
+}
+
+// RetryAfter returns how long the change behind err has to wait by plan; 0 when that is not what err says.
+func RetryAfter(err error) time.Duration {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.RetryAfter
+	}
+	return 0
 }

@@ -18,8 +18,10 @@ import (
 // restructure fulfils the tasks with one reload. A task that cannot be is left out, with its error, and the others go on.
 func (p *Provider) restructure(ctx context.Context, tasks []*task) {
 	if wait := p.cfg.MinReloadInterval - time.Since(p.lastReload); wait > 0 {
-		err := fail(providers.Throttled, "reload", fmt.Errorf("the next one is allowed in %s", wait.Round(time.Millisecond)))
-		failAll(tasks, err)
+		failAll(tasks, &providers.Error{
+			Kind: providers.Throttled, What: "haproxy: reload", RetryAfter: wait,
+			Err: fmt.Errorf("the next one is allowed in %s", wait.Round(time.Millisecond)),
+		})
 		return
 	}
 	tasks = p.testBinds(ctx, tasks)

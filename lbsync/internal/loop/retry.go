@@ -96,7 +96,7 @@ func nextFailure(previous *failure, err error, now time.Time) *failure {
 		}
 	}
 	if wait := providers.RetryAfter(err); wait > 0 {
-		f.waits, f.until = true, now.Add(wait)
+		f.waits, f.unsure, f.until = true, false, now.Add(wait)
 		return f
 	}
 	if f.pace == nil {
@@ -116,5 +116,7 @@ func (f *failure) reconsider(pool *providers.Pool, vs *providers.VirtualServer, 
 		return
 	}
 	f.until, f.pool, f.virtual = now, pool, vs
-	f.pace.Reset()
+	if f.pace != nil {
+		f.pace.Reset()
+	}
 }
