@@ -1,0 +1,6 @@
+package bench
+
+import _ "embed"
+
+//go:embed manifest.yaml
+var manifest string

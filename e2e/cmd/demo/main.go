@@ -1,0 +1,60 @@
+// Command demo shows what nplbridge does, in a lab of its own on this machine: a real Kubernetes control plane, Nodes
+// with their own network, real packets, a real HAProxy. With ONESHOT=1 it ends after the story and exits 0 only if every
+// check in it held; without, the cluster stays up to play with until Ctrl-C.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/nplbridge/nplbridge/e2e/demo"
+	"github.com/nplbridge/nplbridge/e2e/lab"
+)
+
+func main() { lab.Contain(run) }
+
+func run() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := tell(ctx, os.Getenv("ONESHOT") == "")
+	switch {
+	case err == nil, errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		return 0
+	default:
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		return 1
+	}
+}
+
+func tell(ctx context.Context, stay bool) error {
+	started := time.Now()
+	fmt.Println("nplbridge: a Kubernetes cluster with 3 Nodes, npl-agent on each, HAProxy with lbsync in front")
+	l, err := lab.Start(ctx, lab.Options{Nodes: 3, Progress: os.Stdout})
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if err := l.InstallChart(ctx); err != nil {
+		return err
+	}
+	if err := l.StartLoadBalancer(ctx); err != nil {
+		return err
+	}
+	fmt.Printf("ready after %.1f s\n", time.Since(started).Seconds())
+
+	story := demo.Story{Out: os.Stdout, Lab: l}
+	if err := story.Tell(ctx); err != nil || !stay {
+		return err
+	}
+	if err := story.Invite(ctx); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	fmt.Println("\nending the lab; nothing stays behind")
+	return nil
+}

@@ -1,0 +1,300 @@
+package stories
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/nplbridge/nplbridge/agent/npl"
+	"github.com/nplbridge/nplbridge/e2e/load"
+	"github.com/nplbridge/nplbridge/e2e/view"
+)
+
+// command is one verb of the stories: its output is what `stdout` matches afterwards.
+type command func(s *story, ts *testscript.TestScript, args []string) (output string, err error)
+
+// verbs lists every verb. "eventually" and "absent" take another verb as their argument.
+func verbs() map[string]command {
+	return map[string]command{
+		"kubectl":    (*story).kubectl,
+		"apply":      (*story).apply,
+		"settled":    (*story).settled,
+		"vip":        (*story).vip,
+		"balanced":   (*story).balanced,
+		"condition":  (*story).condition,
+		"mapping":    (*story).mapping,
+		"annotation": (*story).annotation,
+		"pool":       (*story).pool,
+		"rule":       (*story).rule,
+		"tcp":        (*story).tcp,
+		"udp":        (*story).udp,
+		"exec-in":    (*story).execIn,
+		"load":       (*story).churn,
+		"crash":      (*story).crash,
+		"restarted":  (*story).restarted,
+		"remember":   (*story).remember,
+		"unchanged":  (*story).unchanged,
+		"quiet":      (*story).quiet,
+		"eventually": eventually,
+		"absent":     absent,
+	}
+}
+
+// commands adapts the verbs to testscript; "! verb" succeeds if the verb fails.
+var commands = func() map[string]func(*testscript.TestScript, bool, []string) {
+	adapted := map[string]func(*testscript.TestScript, bool, []string){}
+	for name, run := range verbs() {
+		adapted[name] = func(ts *testscript.TestScript, neg bool, args []string) {
+			out, err := run(ts.Value(storyKey{}).(*story), ts, args)
+			_, _ = ts.Stdout().Write([]byte(out))
+			switch {
+			case err != nil && !neg:
+				ts.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+			case err == nil && neg:
+				ts.Fatalf("%s %s succeeded, it should have failed\n%s", name, strings.Join(args, " "), out)
+			}
+		}
+	}
+	return adapted
+}()
+
+// eventually repeats a verb until it succeeds.
+func eventually(s *story, ts *testscript.TestScript, args []string) (out string, err error) {
+	run, ok := verbs()[args[0]]
+	if !ok {
+		return "", fmt.Errorf("eventually: there is no verb %q", args[0])
+	}
+	err = view.Poll(s.ctx, func() error {
+		out, err = run(s, ts, args[1:])
+		return err
+	})
+	return out, err
+}
+
+// errAbsent is what the looking verbs return when they looked properly and found nothing.
+var errAbsent = errors.New("there is none")
+
+// absent succeeds when the verb finds nothing; a verb that could not look is a failure.
+func absent(s *story, ts *testscript.TestScript, args []string) (string, error) {
+	out, err := verbs()[args[0]](s, ts, args[1:])
+	switch {
+	case errors.Is(err, errAbsent):
+		return "", nil
+	case err != nil:
+		return out, err
+	default:
+		return "", fmt.Errorf("still there: %s", out)
+	}
+}
+
+func (s *story) kubectl(_ *testscript.TestScript, args []string) (string, error) {
+	return s.Lab.Kubectl(s.ctx, append([]string{"-n", s.Namespace}, args...)...)
+}
+
+func (s *story) apply(ts *testscript.TestScript, args []string) (string, error) {
+	return s.Lab.Kubectl(s.ctx, "-n", s.Namespace, "apply", "-f", ts.MkAbs(args[0]))
+}
+
+// settled SERVICE PODS waits until the pool equals the annotations of so many ready Pods.
+func (s *story) settled(_ *testscript.TestScript, args []string) (string, error) {
+	want, err := strconv.Atoi(args[1])
+	if err != nil {
+		return "", err
+	}
+	members, err := s.Settled(s.ctx, args[0], want)
+	return fmt.Sprintln(members), err
+}
+
+// vip SERVICE [IPv4|IPv6] waits for the address of the Service and sets $VIP to "address:port".
+func (s *story) vip(ts *testscript.TestScript, args []string) (string, error) {
+	family := npl.IPv4
+	if len(args) > 1 {
+		family = npl.Family(args[1])
+	}
+	addr, err := s.Address(s.ctx, args[0], family)
+	if err == nil {
+		ts.Setenv("VIP", addr)
+	}
+	return addr + "\n", err
+}
+
+// balanced ADDRESS REQUESTS asks from the client's namespace: nothing fails and all Pods get the same share.
+func (s *story) balanced(_ *testscript.TestScript, args []string) (string, error) {
+	n, err := strconv.Atoi(args[1])
+	if err != nil {
+		return "", err
+	}
+	r := load.Run(s.ctx, n, s.client(args[0]))
+	out := fmt.Sprintf("%v\n", r.ByPod)
+	if r.Failed > 0 {
+		return out, fmt.Errorf("%d of %d requests failed: %v", r.Failed, r.Requests, r.Failures)
+	}
+	// A share may be one request apart for each round that was cut short.
+	if low, high := spread(r.ByPod); float64(high-low) > max(2, 0.05*float64(low)) {
+		return out, fmt.Errorf("the shares are not equal: %v", r.ByPod)
+	}
+	return out, nil
+}
+
+func spread(counts map[string]int) (low, high int) {
+	low = int(^uint(0) >> 1)
+	for _, n := range counts {
+		low, high = min(low, n), max(high, n)
+	}
+	return low, high
+}
+
+// condition OBJECT TYPE STATUS prints the condition and fails if it has another status.
+func (s *story) condition(_ *testscript.TestScript, args []string) (string, error) {
+	path := fmt.Sprintf(`jsonpath={range .status.conditions[?(@.type=="%s")]}{.status} {.reason}: {.message}{end}`, args[1])
+	out, err := s.Lab.Kubectl(s.ctx, "-n", s.Namespace, "get", args[0], "-o", path)
+	if err == nil && !strings.HasPrefix(out, args[2]+" ") {
+		err = fmt.Errorf("the condition %s of %s is %q, not %s", args[1], args[0], out, args[2])
+	}
+	return out + "\n", err
+}
+
+// mapping SELECTOR PROTOCOL PODPORT prints the mappings of the Pods, in the order of their names, and sets $MAPPING to
+// the first one's "address:port".
+func (s *story) mapping(ts *testscript.TestScript, args []string) (string, error) {
+	annotations, err := s.annotations(args[0])
+	if err != nil {
+		return "", err
+	}
+	podPort, err := strconv.ParseUint(args[2], 10, 16)
+	if err != nil {
+		return "", err
+	}
+	var found []string
+	for _, a := range annotations {
+		mappings, err := npl.Decode(a)
+		if err != nil {
+			return "", err
+		}
+		for _, m := range mappings {
+			if string(m.Protocol) == args[1] && m.PodPort == uint16(podPort) {
+				found = append(found, netip.AddrPortFrom(m.NodeIP, m.NodePort).String())
+			}
+		}
+	}
+	if len(found) == 0 {
+		return "", errAbsent
+	}
+	ts.Setenv("MAPPING", found[0])
+	return strings.Join(found, "\n") + "\n", nil
+}
+
+// annotation SELECTOR prints the annotations of the Pods.
+func (s *story) annotation(_ *testscript.TestScript, args []string) (string, error) {
+	annotations, err := s.annotations(args[0])
+	if err == nil && len(annotations) == 0 {
+		err = errAbsent
+	}
+	return strings.Join(annotations, "\n") + "\n", err
+}
+
+func (s *story) annotations(selector string) ([]string, error) {
+	out, err := s.Lab.Kubectl(s.ctx, "-n", s.Namespace, "get", "pods", "-l", selector, "--sort-by=.metadata.name", "-o",
+		`jsonpath={range .items[*]}{.metadata.annotations.nodeportlocal\.antrea\.io}{"\n"}{end}`)
+	return strings.Fields(out), err
+}
+
+// pool SERVICE prints the members that HAProxy has for it.
+func (s *story) pool(_ *testscript.TestScript, args []string) (string, error) {
+	members, err := s.Members(args[0])
+	if err == nil && len(members) == 0 {
+		err = errAbsent
+	}
+	return fmt.Sprintln(members), err
+}
+
+// rule SELECTOR prints the elements of any Node's nftables map that lead to a Pod of this story.
+func (s *story) rule(_ *testscript.TestScript, args []string) (string, error) {
+	out, err := s.Lab.Kubectl(s.ctx, "-n", s.Namespace, "get", "pods", "-l", args[0], "-o", "jsonpath={.items[*].status.podIPs[*].ip}")
+	if err != nil {
+		return out, err
+	}
+	var found []string
+	for _, node := range s.Lab.Nodes() {
+		rules, err := s.ruleset(node)
+		if err != nil {
+			return "", err
+		}
+		for _, ip := range strings.Fields(out) {
+			if strings.Contains(rules, ": "+ip+" . ") {
+				found = append(found, node+" "+ip)
+			}
+		}
+	}
+	if len(found) == 0 {
+		return "", errAbsent
+	}
+	return strings.Join(found, "\n") + "\n", nil
+}
+
+func (s *story) ruleset(node string) (string, error) {
+	out, err := s.Lab.Command(s.ctx, node, "nft", "list", "ruleset").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("listing the nftables rules of %s: %w: %s", node, err, out)
+	}
+	return string(out), nil
+}
+
+// tcp WHERE ADDRESS sends one line and prints the answer.
+func (s *story) tcp(_ *testscript.TestScript, args []string) (string, error) {
+	return s.converse("tcp", args[0], args[1], "hello\n")
+}
+
+// udp WHERE ADDRESS TEXT sends one datagram and prints the answer.
+func (s *story) udp(_ *testscript.TestScript, args []string) (string, error) {
+	return s.converse("udp", args[0], args[1], args[2])
+}
+
+func (s *story) converse(network, where, addr, text string) (string, error) {
+	conn, err := s.Lab.Dial(s.ctx, where, network, addr)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		return "", err
+	}
+	if _, err := conn.Write([]byte(text)); err != nil {
+		return "", err
+	}
+	buf := make([]byte, 4096)
+	n, err := conn.Read(buf)
+	return string(buf[:n]), err
+}
+
+// exec-in WHERE COMMAND... runs a command in a namespace of the lab.
+func (s *story) execIn(_ *testscript.TestScript, args []string) (string, error) {
+	out, err := s.Lab.Command(s.ctx, args[0], args[1:]...).CombinedOutput()
+	return string(out), err
+}
+
+// remember NAME SERVICE keeps the fingerprint of the Service's data path; unchanged NAME SERVICE compares.
+func (s *story) remember(ts *testscript.TestScript, args []string) (string, error) {
+	f, err := s.fingerprint(args[1])
+	if err != nil {
+		return "", err
+	}
+	return f, os.WriteFile(ts.MkAbs(args[0]), []byte(f), 0o600)
+}
+
+func (s *story) unchanged(ts *testscript.TestScript, args []string) (string, error) {
+	f, err := s.fingerprint(args[1])
+	if err != nil {
+		return "", err
+	}
+	if before := ts.ReadFile(args[0]); before != f {
+		return "", fmt.Errorf("it changed. Before:\n%s\nNow:\n%s", before, f)
+	}
+	return f, nil
+}

@@ -1,0 +1,141 @@
+// Package stories holds the end-to-end tests: each file in testdata is a story, run in a namespace of its own of one
+// lab that they all share.
+package stories
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/nplbridge/nplbridge/e2e/lab"
+	"github.com/nplbridge/nplbridge/e2e/view"
+)
+
+// theLab is set by TestMain before any test runs: starting a cluster per test would take most of the time.
+var theLab *lab.Lab
+
+func TestMain(m *testing.M) {
+	lab.Contain(func() int {
+		ctx := context.Background()
+		began := time.Now()
+		l, err := start(ctx)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "starting the lab of the stories:", err)
+			return 1
+		}
+		defer l.Close()
+		fmt.Printf("lab ready, chart installed, load balancer up after %.1f s\n", time.Since(began).Seconds())
+		theLab = l
+		return m.Run()
+	})
+}
+
+func start(ctx context.Context) (*lab.Lab, error) {
+	l, err := lab.Start(ctx, lab.Options{Nodes: 3, Progress: os.Stdout, PodNetwork: podNetwork()})
+	if err != nil {
+		return nil, err
+	}
+	if err := l.InstallChart(ctx, "agent.config.withdrawGrace=1s"); err != nil {
+		l.Close()
+		return nil, err
+	}
+	if err := l.StartLoadBalancer(ctx); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// podNetwork lets the same stories run over the other kind of Pod network.
+func podNetwork() lab.PodNetwork {
+	if os.Getenv("STORIES_POD_NETWORK") == "bridged" {
+		return lab.Bridged
+	}
+	return lab.Routed
+}
+
+func TestStories(t *testing.T) {
+	testscript.RunT(serial{t}, testscript.Params{
+		Dir:  "testdata",
+		Cmds: commands,
+		Setup: func(env *testscript.Env) error {
+			s := newStory(env)
+			env.Defer(func() { s.end(env.T().(serial).Failed()) })
+			env.Values[storyKey{}] = s
+			return s.create()
+		},
+	})
+}
+
+// serial runs the stories one after the other: some of them break what all share.
+type serial struct{ *testing.T }
+
+func (s serial) Parallel() {}
+
+func (s serial) Verbose() bool { return testing.Verbose() }
+
+func (s serial) Run(name string, f func(testscript.T)) {
+	s.T.Run(name, func(t *testing.T) { f(serial{t}) })
+}
+
+// storyKey finds the story in a script's environment.
+type storyKey struct{}
+
+// story is what a running script knows.
+type story struct {
+	view.View
+
+	ctx  context.Context
+	loud func(format string, args ...any)
+	load *churn
+	down map[string]death // what was killed and not yet waited for
+}
+
+func newStory(env *testscript.Env) *story {
+	name := strings.TrimPrefix(env.WorkDir[strings.LastIndex(env.WorkDir, "/")+1:], "script-")
+	return &story{
+		View: view.View{Lab: theLab, Namespace: "story-" + name},
+		ctx:  context.Background(),
+		loud: func(format string, args ...any) { env.T().Log(fmt.Sprintf(format, args...)) },
+		down: map[string]death{},
+	}
+}
+
+func (s *story) create() error {
+	_, err := s.Lab.Kubectl(s.ctx, "create", "namespace", s.Namespace)
+	return err
+}
+
+// end stops what the story left running and lets its namespace go; the next story does not wait for it.
+func (s *story) end(failed bool) {
+	if s.load != nil {
+		s.load.stop()
+	}
+	if failed {
+		s.dump()
+	}
+	if _, err := s.Lab.Kubectl(s.ctx, "delete", "namespace", s.Namespace, "--wait=false"); err != nil {
+		s.loud("deleting the namespace of the story: %v", err)
+	}
+}
+
+// dump prints what a person would look at first after a failure.
+func (s *story) dump() {
+	for _, args := range [][]string{
+		{"-n", s.Namespace, "get", "services,pods", "-o", "wide"},
+		{"-n", s.Namespace, "get", "pods", "-o", `jsonpath={range .items[*]}{.metadata.name}{" "}{.metadata.annotations.nodeportlocal\.antrea\.io}{"\n"}{end}`},
+		{"-n", s.Namespace, "get", "events"},
+		{"-n", "nplbridge-system", "get", "pods", "-o", "wide"},
+		{"-n", "nplbridge-system", "logs", "-l", "app.kubernetes.io/component=agent", "--tail=15", "--prefix"},
+	} {
+		out, err := s.Lab.Kubectl(s.ctx, args...)
+		s.loud("kubectl %s\n%s%v", strings.Join(args, " "), out, err)
+	}
+	lines := strings.Split(s.Lab.LoadBalancer().LBSyncLog(), "\n")
+	s.loud("the end of lbsync's log:\n%s", strings.Join(lines[max(0, len(lines)-30):], "\n"))
+}

@@ -1,0 +1,100 @@
+package view
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Server is a member as HAProxy itself shows it.
+type Server struct {
+	Name string
+	Up   bool // running and not in maintenance
+}
+
+// Members asks the running HAProxy for the servers of the Service's pools. Servers in maintenance are on their way out
+// and are left out.
+func (v View) Members(service string) (map[netip.AddrPort]Server, error) {
+	text, err := ask(v.Lab.LoadBalancer().AdminSocket(), "show servers state")
+	if err != nil {
+		return nil, fmt.Errorf("reading the pools of HAProxy: %w", err)
+	}
+	return parseMembers(text, v.backendPrefix(service))
+}
+
+// Servers returns the lines of the Service's pools in "show servers state", without what changes by itself.
+func (v View) Servers(service string) ([]string, error) {
+	text, err := ask(v.Lab.LoadBalancer().AdminSocket(), "show servers state")
+	if err != nil {
+		return nil, fmt.Errorf("reading the pools of HAProxy: %w", err)
+	}
+	var lines []string
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) > colPort && strings.HasPrefix(f[colBackend], v.backendPrefix(service)) {
+			lines = append(lines, strings.Join([]string{f[colBackend], f[colServer], f[colAddress], f[colPort], "id=" + f[colServerID], "admin=" + f[colAdmin]}, " "))
+		}
+	}
+	slices.Sort(lines)
+	return lines, nil
+}
+
+// backendPrefix begins the name of each HAProxy backend of the Service.
+func (v View) backendPrefix(service string) string {
+	return fmt.Sprintf("npl_b_%s_%s_", v.Namespace, service)
+}
+
+// The columns of "show servers state", HAProxy management guide, section 9.3.
+const (
+	colBackend  = 1
+	colServerID = 2
+	colServer   = 3
+	colAddress  = 4
+	colOpState  = 5
+	colAdmin    = 6
+	colPort     = 18
+
+	running     = "2"
+	forcedMaint = 1
+)
+
+func parseMembers(text, backendPrefix string) (map[netip.AddrPort]Server, error) {
+	members := map[netip.AddrPort]Server{}
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) <= colPort || strings.HasPrefix(line, "#") || !strings.HasPrefix(f[colBackend], backendPrefix) {
+			continue
+		}
+		admin, err := strconv.Atoi(f[colAdmin])
+		if err != nil {
+			return nil, fmt.Errorf("the admin state of server %s/%s: %w", f[colBackend], f[colServer], err)
+		}
+		if admin&forcedMaint != 0 {
+			continue
+		}
+		addr, err := netip.ParseAddrPort(net.JoinHostPort(f[colAddress], f[colPort]))
+		if err != nil {
+			return nil, fmt.Errorf("the address of server %s/%s: %w", f[colBackend], f[colServer], err)
+		}
+		members[addr] = Server{Name: f[colServer], Up: f[colOpState] == running}
+	}
+	return members, nil
+}
+
+func ask(socket, command string) (string, error) {
+	conn, err := net.DialTimeout("unix", socket, 5*time.Second)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if _, err := fmt.Fprintln(conn, command); err != nil {
+		return "", err
+	}
+	out, err := io.ReadAll(conn)
+	return string(out), err
+}
