@@ -162,7 +162,7 @@ func accepted(s *corev1.Service, refused *refusal, report loop.Report) metav1.Co
 
 func programmed(s *corev1.Service, f facts) (metav1.Condition, time.Duration) {
 	report := f.report
-	c := metav1.Condition{Type: Programmed, Status: metav1.ConditionFalse, Reason: ReasonPending, Message: "the load balancer has not been told yet"}
+	c := metav1.Condition{Type: Programmed, Status: metav1.ConditionFalse, Reason: ReasonPending, Message: "the load balancer has not confirmed it yet"}
 	if len(f.vips) == 0 {
 		c.Reason, c.Message = ReasonNotAccepted, "the Service has no address, see the condition "+Accepted
 		return c, 0
@@ -178,12 +178,19 @@ func programmed(s *corev1.Service, f facts) (metav1.Condition, time.Duration) {
 		return c, 0
 	}
 	worst := slices.IndexFunc(report.Ports, func(p loop.PortReport) bool { return p.Problem != "" })
+	old := meta.FindStatusCondition(s.Status.Conditions, Programmed)
+	waiting := slices.ContainsFunc(report.Ports, func(p loop.PortReport) bool { return !p.Programmed && !p.Unsupported })
+	if worst < 0 && waiting { // for its turn, as planned
+		if old != nil {
+			return *old, 0
+		}
+		return c, 0
+	}
 	if worst < 0 {
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonProgrammed, "the load balancer serves it at "+annotations.FormatAddresses(f.vips)
 		return c, 0
 	}
 	p := report.Ports[worst]
-	old := meta.FindStatusCondition(s.Status.Conditions, Programmed)
 	if age := f.now.Sub(p.Since); old != nil && old.Status == metav1.ConditionTrue && passing(report) && age < grace {
 		return *old, grace - age
 	}
