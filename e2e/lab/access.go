@@ -32,6 +32,8 @@ func (l *Lab) Command(ctx context.Context, where string, argv ...string) *exec.C
 	return cmd
 }
 
+const kubectlCache = workDir + "/kubectl"
+
 // environment is that of this process without what only concerns containment, and with a kubeconfig.
 func (l *Lab) environment() []string {
 	var environment []string
@@ -40,7 +42,8 @@ func (l *Lab) environment() []string {
 			environment = append(environment, entry)
 		}
 	}
-	return append(environment, "KUBECONFIG="+l.Kubeconfig(), "PATH="+sbinPath())
+	return append(environment, "PATH="+sbinPath(), "KUBECONFIG="+l.Kubeconfig(),
+		"KUBECACHEDIR="+kubectlCache, "KUBECTL_KUBERC=false") // nothing is read from or left in the user's home
 }
 
 // sbinPath is PATH with the directories of network tools, which ordinary users often lack.

@@ -81,6 +81,7 @@ func (l *Lab) info() remote.Info {
 		Name:         l.options.Name,
 		PID:          l.host.PID,
 		Kubeconfig:   l.hostConfig,
+		KubectlCache: l.host.Root + kubectlCache,
 		ControlPlane: l.options.Programs.ControlPlane,
 		LogDir:       l.logDir(),
 		Nodes:        l.options.Nodes,

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -30,11 +31,12 @@ func kubectlCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			environment := append(os.Environ(), "KUBECONFIG="+running.Kubeconfig)
+			environment := append(os.Environ(), "KUBECONFIG="+running.Kubeconfig, "KUBECACHEDIR="+running.KubectlCache)
 			return syscall.Exec(running.ControlPlane, append([]string{"kubectl"}, args...), environment)
 		},
 	}
 	nameFlag(cmd, &name)
+	cmd.Flags().SetInterspersed(false) // what follows is kubectl's
 	return cmd
 }
 
@@ -49,17 +51,17 @@ pod:<namespace>/<name>, or underlay, where the control plane is. Files are those
 		Example: `  lab exec node-1 -- nft list table ip nplbridge
   lab exec client -- curl -s http://172.31.0.1
   lab exec pod:default/echo-0 -- ip route`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if cmd.ArgsLenAtDash() == 0 || len(args) < 2 {
-				return cobra.MinimumNArgs(2)(cmd, args[max(0, cmd.ArgsLenAtDash()):])
-			}
-			return nil
-		},
+		Args: cobra.MinimumNArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
-			return run(name, args[0], args[1:])
+			where, command := args[0], args[1:]
+			if command[0] == "--" {
+				command = command[1:]
+			}
+			return run(name, where, command)
 		},
 	}
 	nameFlag(cmd, &name)
+	cmd.Flags().SetInterspersed(false) // what follows is the command's
 	return cmd
 }
 
@@ -103,6 +105,10 @@ func listCommand() *cobra.Command {
 			labs, err := lab.List()
 			if err != nil {
 				return err
+			}
+			if len(labs) == 0 {
+				fmt.Fprintln(cmd.ErrOrStderr(), "no lab of this user is running: start one with `lab up`")
+				return nil
 			}
 			out := table.NewWriter()
 			out.SetOutputMirror(cmd.OutOrStdout())

@@ -25,9 +25,8 @@ const (
 	stageVariable = "NPLBRIDGE_CONTAIN"
 	stageInit     = "init"
 	stageInside   = "inside"
-	// hostVariable holds the descriptor of the socket to the launcher, the launcher's PID and its user's ID.
+	// hostVariable holds the descriptor of the socket to the launcher.
 	hostVariable = "NPLBRIDGE_HOST"
-	hostFormat   = "%d:%d:%d"
 	hostFD       = 3
 )
 
@@ -87,8 +86,8 @@ func launch(environment []string) (code int, err error) {
 	}
 	signals := listen()
 	process, err := os.StartProcess("/proc/self/exe", os.Args, &os.ProcAttr{
-		Env: append(append(os.Environ(), environment...), stageVariable+"="+stageInit,
-			fmt.Sprintf(hostVariable+"="+hostFormat, hostFD, os.Getpid(), os.Getuid())),
+		Env: append(append(os.Environ(), environment...),
+			stageVariable+"="+stageInit, fmt.Sprintf("%s=%d", hostVariable, hostFD)),
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, theirs},
 		Sys:   attributes,
 	})
@@ -96,7 +95,7 @@ func launch(environment []string) (code int, err error) {
 		return exitFailure, explain(os.DirFS("/proc/sys"), needUser, err)
 	}
 	theirs.Close()
-	go serveHost(ours, sync.OnceFunc(func() { go forward(signals, process) }))
+	go serveHost(ours, process.Pid, sync.OnceFunc(func() { go forward(signals, process) }))
 	state, err := process.Wait()
 	if err != nil {
 		return exitFailure, fmt.Errorf("wait for PID 1 of the containment: %w", err)

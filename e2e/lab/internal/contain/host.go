@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strconv"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -16,7 +17,7 @@ const maxMessage = 128 << 10
 
 // request is what the inside asks of the launcher, reply its answer; a listener travels as a descriptor beside it.
 type request struct {
-	Operation string // "listen", "publish", or "forward": PID 1 is ready for signals
+	Operation string // "hello", "listen", "publish", or "forward": PID 1 is ready for signals
 	Network   string // listen: "tcp" or "unixpacket"
 	Address   string // listen
 	Name      string // publish
@@ -28,13 +29,20 @@ type reply struct {
 	// InUse marks the one error that callers act on.
 	InUse bool
 	Path  string // publish
+	Identity
+}
+
+// Identity is what the host sees of a containment.
+type Identity struct {
+	UID  int    // of the user who started it
+	PID  int    // of the launcher
+	Root string // path on the host of the containment's file system
 }
 
 // Host is what a contained process may use of the machine outside: sockets that listen in the host's network namespace,
 // and documents that host programs can read. All of it ends with the launcher.
 type Host struct {
-	// PID of the launcher and UID of its user, as the host sees them.
-	PID, UID int
+	Identity
 
 	mutex sync.Mutex
 	conn  *net.UnixConn
@@ -42,19 +50,25 @@ type Host struct {
 
 // OpenHost connects a contained process to its launcher.
 func OpenHost() (*Host, error) {
-	var host Host
-	var fd int
-	if _, err := fmt.Sscanf(os.Getenv(hostVariable), hostFormat, &fd, &host.PID, &host.UID); err != nil {
+	fd, err := strconv.Atoi(os.Getenv(hostVariable))
+	if err != nil {
 		return nil, ErrNotContained
 	}
 	duplicate, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("%w: descriptor %d: %w", ErrNotContained, fd, err)
 	}
-	if host.conn, err = unixConn(os.NewFile(uintptr(duplicate), "host")); err != nil {
+	conn, err := unixConn(os.NewFile(uintptr(duplicate), "host"))
+	if err != nil {
 		return nil, fmt.Errorf("socket to the launcher: %w", err)
 	}
-	return &host, nil
+	host := &Host{conn: conn}
+	_, answer, err := host.ask(request{Operation: "hello"})
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	host.Identity = answer.Identity
+	return host, nil
 }
 
 // Close ends this connection to the launcher; what was listened on or published stays.
@@ -116,8 +130,9 @@ func (h *Host) ask(question request) (*os.File, reply, error) {
 	return files[0], answer, nil
 }
 
-// serveHost answers the inside until it is gone; it calls forward when PID 1 is ready for signals.
-func serveHost(socket *os.File, forward func()) {
+// serveHost answers the inside until it is gone; it calls forward when PID 1, whose ID on the host is given, is ready for
+// signals.
+func serveHost(socket *os.File, init int, forward func()) {
 	conn, err := unixConn(socket)
 	if err != nil {
 		return
@@ -128,10 +143,16 @@ func serveHost(socket *os.File, forward func()) {
 		if _, err := Receive(conn, &question); err != nil {
 			return
 		}
-		if question.Operation == "forward" {
+		var file *os.File
+		var answer reply
+		switch question.Operation {
+		case "hello":
+			answer.Identity = Identity{UID: os.Getuid(), PID: os.Getpid(), Root: fmt.Sprintf("/proc/%d/root", init)}
+		case "forward":
 			forward()
+		default:
+			file, answer = perform(question)
 		}
-		file, answer := perform(question)
 		var files []*os.File
 		if file != nil {
 			files = append(files, file)
@@ -153,7 +174,6 @@ func perform(question request) (*os.File, reply) {
 	switch question.Operation {
 	case "listen":
 		file, err = listenOnHost(question.Network, question.Address)
-	case "forward":
 	case "publish":
 		path, err = publish(question.Name, question.Document)
 	default:

@@ -100,15 +100,7 @@ func onFreshThread(function func() error) error {
 // Start starts a prepared command inside the namespace.
 func (n *Namespace) Start(cmd *exec.Cmd) error { return n.Do(cmd.Start) }
 
-// Sysctl writes a setting of the namespace; the key is a path below /proc/sys, such as "net/ipv4/ip_forward".
-func (n *Namespace) Sysctl(key, value string) error {
-	err := n.Do(func() error { return os.WriteFile(filepath.Join("/proc/sys", key), []byte(value), 0) })
-	if err != nil {
-		return fmt.Errorf("sysctl %s=%s in %s: %w", key, value, n.name, err)
-	}
-	return nil
-}
-
+// sysctls writes settings of the namespace, each a path below /proc/sys and a value.
 func (n *Namespace) sysctls(settings [][2]string) error {
 	err := n.Do(func() error {
 		for _, setting := range settings {
@@ -122,6 +114,23 @@ func (n *Namespace) sysctls(settings [][2]string) error {
 		return fmt.Errorf("network namespace %s: %w", n.name, err)
 	}
 	return nil
+}
+
+// removeLinks deletes all interfaces but the loopback.
+func (n *Namespace) removeLinks() error {
+	links, err := n.links.LinkList()
+	if err != nil {
+		return fmt.Errorf("list interfaces of %s: %w", n.name, err)
+	}
+	var errs []error
+	for _, link := range links {
+		if name := link.Attrs().Name; name != "lo" {
+			if err := n.links.LinkDel(link); err != nil {
+				errs = append(errs, fmt.Errorf("delete %s in %s: %w", name, n.name, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Remove forgets the namespace; the kernel frees it when no process is left inside.
@@ -146,7 +155,7 @@ func (n *Namespace) up(link string) error {
 func (n *Namespace) assign(link string, address netip.Prefix) error {
 	found, err := n.links.LinkByName(link)
 	if err == nil {
-		err = n.links.AddrAdd(found, &netlink.Addr{IPNet: ipNet(address), Flags: unix.IFA_F_NODAD})
+		err = n.links.AddrReplace(found, &netlink.Addr{IPNet: ipNet(address), Flags: unix.IFA_F_NODAD})
 	}
 	if err != nil {
 		return fmt.Errorf("assign %s to %s in %s: %w", address, link, n.name, err)
@@ -206,7 +215,17 @@ func DialFrom(ctx context.Context, path, network, address string) (net.Conn, err
 		return nil, fmt.Errorf("dial %s: not a numeric address: %w", address, err)
 	}
 	var conn net.Conn
-	err := onFreshThread(func() error {
+	err := inside(path, func() error {
+		var err error
+		conn, err = new(net.Dialer).DialContext(ctx, network, address)
+		return err
+	})
+	return conn, err
+}
+
+// inside runs a function on a thread in the namespace that a file stands for.
+func inside(path string, function func() error) error {
+	return onFreshThread(func() error {
 		handle, err := netns.GetFromPath(path)
 		if err != nil {
 			return fmt.Errorf("open network namespace %s: %w", path, err)
@@ -215,8 +234,6 @@ func DialFrom(ctx context.Context, path, network, address string) (net.Conn, err
 		if err := netns.Set(handle); err != nil {
 			return fmt.Errorf("enter network namespace %s: %w", path, err)
 		}
-		conn, err = new(net.Dialer).DialContext(ctx, network, address)
-		return err
+		return function()
 	})
-	return conn, err
 }

@@ -56,14 +56,17 @@ type Network struct {
 	nodes                          []*Node
 }
 
-// New builds the network in the network namespace of this process, which must be empty, and in new ones. What was
-// built before an error ends with the process's containment.
-func New(options Options) (*Network, error) {
+// New builds the network in the network namespace of this process, which must be empty, and in new ones.
+func New(options Options) (_ *Network, err error) {
 	if err := options.Validate(); err != nil {
 		return nil, err
 	}
 	var n Network
-	var err error
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.Close())
+		}
+	}()
 	if n.underlay, err = thisNamespace(Underlay); err != nil {
 		return nil, err
 	}
@@ -213,23 +216,25 @@ func (n *Network) addRoutes() error {
 	return nil
 }
 
-// Close removes the namespaces. Processes inside keep theirs until they end.
+// Close removes the namespaces and all links between them. Processes inside keep theirs until they end.
 func (n *Network) Close() error {
 	var errs []error
+	if n.underlay != nil { // first: the kernel deletes links of removed namespaces some time later
+		errs = append(errs, n.underlay.removeLinks())
+	}
 	for _, node := range n.nodes {
 		errs = append(errs, node.close())
 	}
-	errs = append(errs, n.loadBalancer.Remove(), n.client.Remove())
-	// Whatever still holds a namespace, its link to the underlay goes now.
-	if bridge, err := n.underlay.links.LinkByName(bridgeName); err == nil {
-		errs = append(errs, n.underlay.links.LinkDel(bridge))
+	for _, ns := range []*Namespace{n.loadBalancer, n.client, n.underlay} {
+		if ns != nil {
+			errs = append(errs, ns.Remove())
+		}
 	}
-	errs = append(errs, n.underlay.Remove())
 	return errors.Join(errs...)
 }
 
-// hostSettings are the kernel settings of a host: it forwards, IPv6 addresses are usable at once, and bridged traffic
-// goes through netfilter or not.
+// hostSettings are the kernel settings of a host: it forwards, IPv6 addresses are usable at once, a client may open
+// thousands of short connections to one address, and bridged traffic goes through netfilter or not.
 func hostSettings(bridgeNetfilter bool) [][2]string {
 	settings := [][2]string{
 		{"net/ipv4/ip_forward", "1"},
@@ -238,6 +243,7 @@ func hostSettings(bridgeNetfilter bool) [][2]string {
 		{"net/ipv6/conf/default/accept_dad", "0"},
 		{"net/ipv6/conf/default/dad_transmits", "0"},
 		{"net/ipv6/conf/default/accept_ra", "0"},
+		{"net/ipv4/tcp_tw_reuse", "1"},
 	}
 	if _, err := os.Stat("/proc/sys/net/bridge"); err != nil {
 		return settings

@@ -21,6 +21,7 @@ type Info struct {
 	Name         string
 	PID          int    // of the launcher
 	Kubeconfig   string // path on the host
+	KubectlCache string // path on the host, of a directory that ends with the lab
 	ControlPlane string // the multi-call control plane program
 	LogDir       string // inside the lab
 	Nodes        int
