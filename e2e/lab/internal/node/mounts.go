@@ -1,9 +1,12 @@
 package node
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
@@ -36,7 +39,7 @@ func volumeSource(stateDir string, dir podDir, v *corev1.Volume) (path string, r
 	return dir.volume(v.Name), v.EmptyDir == nil
 }
 
-// mountsOf lists the mounts of a container, in the order of its volumeMounts.
+// mountsOf lists the mounts of a container, outer ones first, as runtimes order them.
 func mountsOf(stateDir string, dir podDir, pod *corev1.Pod, c *corev1.Container, lookup func(string) (string, bool)) ([]container.Mount, error) {
 	var mounts []container.Mount
 	for _, m := range c.VolumeMounts {
@@ -57,6 +60,8 @@ func mountsOf(stateDir string, dir podDir, pod *corev1.Pod, c *corev1.Container,
 		}
 		mounts = append(mounts, container.Mount{Source: source, Target: m.MountPath, ReadOnly: readOnly || m.ReadOnly})
 	}
+	depth := func(m container.Mount) int { return strings.Count(filepath.Clean(m.Target), "/") }
+	slices.SortStableFunc(mounts, func(a, b container.Mount) int { return cmp.Compare(depth(a), depth(b)) })
 	return mounts, nil
 }
 

@@ -114,7 +114,7 @@ func (n *Node) watchPods(ctx context.Context) error {
 	informer := factory.Core().V1().Pods().Informer()
 	var workers sync.WaitGroup
 	see := func(object any) { n.see(ctx, &workers, object.(*corev1.Pod)) }
-	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    see,
 		UpdateFunc: func(_, object any) { see(object) },
 		DeleteFunc: func(object any) {
@@ -131,11 +131,9 @@ func (n *Node) watchPods(ctx context.Context) error {
 	}
 	factory.Start(ctx.Done())
 	<-ctx.Done()
-	// No handler runs after this, so no worker is added behind Wait's back.
-	err = informer.RemoveEventHandler(registration)
-	factory.Shutdown()
+	factory.Shutdown() // no handler runs after this, so no worker is added behind Wait's back
 	workers.Wait()
-	return err
+	return nil
 }
 
 func (n *Node) see(ctx context.Context, workers *sync.WaitGroup, pod *corev1.Pod) {

@@ -86,8 +86,9 @@ func (p *publisher) poke() {
 	}
 }
 
-// run publishes until the Pod is removed or ctx ends.
-func (p *publisher) run(ctx context.Context) {
+// run publishes until the Pod is removed or ctx ends. A request under way then is still finished, unless the requests'
+// own context ends, too.
+func (p *publisher) run(ctx, requests context.Context) {
 	retry := backoff.NewExponentialBackOff()
 	retry.InitialInterval, retry.MaxInterval = 50*time.Millisecond, 5*time.Second
 	for {
@@ -97,7 +98,7 @@ func (p *publisher) run(ctx context.Context) {
 		case <-p.wake:
 		}
 		for {
-			gone, err := p.round(ctx)
+			gone, err := p.round(requests)
 			if gone {
 				close(p.done)
 				return

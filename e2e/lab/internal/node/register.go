@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 )
@@ -41,8 +40,8 @@ func (n *Node) register(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsInvalid(err) {
-			n.log.Warn("register the Node, will retry", zap.Error(err))
+		if ctx.Err() == nil {
+			n.log.Info("register the Node, will retry", zap.Error(err))
 		}
 		select {
 		case <-ctx.Done():
@@ -53,16 +52,11 @@ func (n *Node) register(ctx context.Context) error {
 }
 
 func (n *Node) tryRegister(ctx context.Context) error {
-	nodes := n.client.CoreV1().Nodes()
-	wanted := n.object()
-	node, err := nodes.Create(ctx, wanted, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		node, err = nodes.Get(ctx, n.cfg.Name, metav1.GetOptions{})
-	}
-	if err != nil {
+	_, err := n.client.CoreV1().Nodes().Create(ctx, n.object(), metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	if err := n.renew(ctx, node.UID); err != nil {
+	if err := n.renew(ctx); err != nil {
 		return err
 	}
 	return n.reportStatus(ctx)
@@ -174,7 +168,7 @@ func (n *Node) heartbeat(ctx context.Context) {
 		if n.paused.Load() {
 			continue
 		}
-		err := n.renew(ctx, "")
+		err := n.renew(ctx)
 		if err == nil && report {
 			err = n.reportStatus(ctx)
 		}
@@ -184,27 +178,34 @@ func (n *Node) heartbeat(ctx context.Context) {
 	}
 }
 
-// renew renews the Node's Lease, or makes it for the Node of that UID.
-func (n *Node) renew(ctx context.Context, owner types.UID) error {
+// renew renews the Node's Lease, or makes it where there is none.
+func (n *Node) renew(ctx context.Context) error {
 	leases := n.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
 	now := metav1.NowMicro()
 	lease, err := leases.Get(ctx, n.cfg.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) && owner != "" {
-		_, err = leases.Create(ctx, &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{
-				Name: n.cfg.Name, Namespace: corev1.NamespaceNodeLease,
-				OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: n.cfg.Name, UID: owner}},
-			},
-			Spec: coordinationv1.LeaseSpec{
-				HolderIdentity: &n.cfg.Name, LeaseDurationSeconds: ptr.To(int32(40)), RenewTime: &now,
-			},
-		}, metav1.CreateOptions{})
-		return err
+	if apierrors.IsNotFound(err) {
+		return n.makeLease(ctx, now)
 	}
 	if err != nil {
 		return err
 	}
 	lease.Spec.RenewTime = &now
 	_, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
+	return err
+}
+
+// makeLease makes the Lease, which goes when the Node goes.
+func (n *Node) makeLease(ctx context.Context, now metav1.MicroTime) error {
+	node, err := n.client.CoreV1().Nodes().Get(ctx, n.cfg.Name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	_, err = n.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Create(ctx, &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: n.cfg.Name, Namespace: corev1.NamespaceNodeLease,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: n.cfg.Name, UID: node.UID}},
+		},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: &n.cfg.Name, LeaseDurationSeconds: ptr.To(int32(40)), RenewTime: &now},
+	}, metav1.CreateOptions{})
 	return err
 }

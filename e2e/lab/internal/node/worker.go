@@ -114,16 +114,16 @@ func (w *worker) observe(pod *corev1.Pod) {
 // vanish says that the API server no longer has the Pod.
 func (w *worker) vanish() { w.post(func() { w.gone = true }) }
 
-// run works until the Pod is gone or ctx ends; either way nothing of the Pod is left running.
-func (w *worker) run(ctx context.Context) {
-	ctx, cancel := context.WithCancel(ctx)
+// run works until the Pod is gone or the Node's context ends; either way nothing of the Pod is left running.
+func (w *worker) run(node context.Context) {
+	ctx, cancel := context.WithCancel(node)
 	var helpers sync.WaitGroup
 	defer func() {
 		cancel()
 		helpers.Wait()
 		w.cleanUp()
 	}()
-	helpers.Go(func() { w.publisher.run(ctx) })
+	helpers.Go(func() { w.publisher.run(ctx, node) })
 	if !w.ended {
 		if err := os.MkdirAll(w.dir.rootfs(), 0o755); err != nil {
 			w.log.Error("make the Pod's directory", zap.Error(err))
@@ -131,7 +131,7 @@ func (w *worker) run(ctx context.Context) {
 		helpers.Go(func() { w.keeper.run(ctx) })
 	}
 	removed := w.publisher.done
-	for {
+	for ctx.Err() == nil {
 		w.wake = time.Time{}
 		if w.step(ctx) {
 			return
@@ -143,7 +143,6 @@ func (w *worker) run(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-			return
 		case <-removed:
 			w.gone, removed = true, nil
 		case <-w.mail:
@@ -240,6 +239,13 @@ func (w *worker) attach() bool {
 				return false
 			}
 			w.sandbox = &sandbox
+		}
+	}
+	if w.pause != nil {
+		select {
+		case <-w.pause.Done(): // a container ended it; like any other sandbox it is made anew
+			w.pause = nil
+		default:
 		}
 	}
 	if share := w.pod.Spec.ShareProcessNamespace; share != nil && *share && w.pause == nil {

@@ -39,8 +39,8 @@ func (w *worker) watchStarted(ctx context.Context, r *run) {
 	c := r.container.Spec
 	if p := c.ReadinessProbe; p != nil {
 		w.watch(ctx, r, p, func(a probe.Answer) {
-			if r.container.Ready && !a.OK {
-				w.event(corev1.EventTypeWarning, "Unhealthy", "Readiness probe failed: %s", a.Message)
+			if !a.OK {
+				w.complain("Unhealthy", fmt.Errorf("Readiness probe failed: %s", a.Message)) //nolint:staticcheck // as kubelets write it
 			}
 			r.container.Ready = a.OK
 		})

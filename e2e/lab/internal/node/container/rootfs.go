@@ -21,7 +21,7 @@ var systemFiles = []string{
 	"/etc/localtime", "/etc/nsswitch.conf", "/etc/passwd", "/etc/protocols", "/etc/services", "/etc/ssl",
 }
 
-var devices = []string{"/dev/full", "/dev/null", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero"}
+var usualDevices = []string{"/dev/full", "/dev/null", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero"}
 
 // readOnlyProc are the parts of /proc that act on the whole machine.
 var readOnlyProc = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
@@ -75,13 +75,14 @@ func pickUp(spec *Spec) ([]*part, error) {
 		parts = append(parts, p)
 		return nil
 	}
-	system := slices.Concat(systemDirs, systemFiles)
-	if !spec.Privileged {
-		system = append(system, devices...)
-	} else if err := add(Mount{Source: "/dev", Target: "/dev"}); err != nil {
-		return nil, err
+	devices := usualDevices
+	if spec.Privileged {
+		var err error
+		if devices, err = allDevices(); err != nil {
+			return nil, err
+		}
 	}
-	for _, path := range system {
+	for _, path := range slices.Concat(systemDirs, systemFiles, devices) {
 		// Device nodes stay writable: a read-only mount would refuse to open them for writing.
 		err := add(Mount{Source: path, Target: path, ReadOnly: !strings.HasPrefix(path, "/dev/")})
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -94,6 +95,25 @@ func pickUp(spec *Spec) ([]*part, error) {
 		}
 	}
 	return parts, nil
+}
+
+// ownDev are the entries of /dev that every container has of its own.
+var ownDev = []string{"fd", "shm", "stderr", "stdin", "stdout"}
+
+// allDevices lists what the machine has in /dev, each to be mounted by itself: were the directory mounted as a whole,
+// every mount point made in it would be left behind on the machine.
+func allDevices() ([]string, error) {
+	entries, err := os.ReadDir("/dev")
+	if err != nil {
+		return nil, err
+	}
+	var paths []string
+	for _, e := range entries {
+		if !slices.Contains(ownDev, e.Name()) {
+			paths = append(paths, filepath.Join("/dev", e.Name()))
+		}
+	}
+	return paths, nil
 }
 
 // enterRoot mounts an empty root with /proc and /sys and makes it the root. Both are mounted while the machine's own are
