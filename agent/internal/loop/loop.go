@@ -144,9 +144,8 @@ func (l *Loop) Run(ctx context.Context) {
 		if err == nil {
 			retry.Reset()
 		} else {
-			again := l.clock.Now().Add(retry.NextBackOff())
-			l.log.Error("pass failed; trying again", zap.Time("at", again), zap.Error(err))
-			next = earlier(next, again)
+			next = l.clock.Now().Add(retry.NextBackOff()) // deadlines that a failing pass does not meet must not hurry it
+			l.log.Error("pass failed; trying again", zap.Time("at", next), zap.Error(err))
 		}
 		select {
 		case <-ctx.Done():

@@ -5,7 +5,9 @@ package publish
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -55,7 +57,7 @@ type Desired struct {
 // Publisher makes annotations what they should be, several at a time and each with its own retry, so that one Pod that cannot
 // be patched delays no other. It is safe for concurrent use.
 type Publisher struct {
-	client  kubernetes.Interface
+	patch   func(context.Context, Desired) (*corev1.Pod, error)
 	log     *zap.Logger
 	done    func(Result)
 	limiter *rate.Limiter
@@ -71,6 +73,14 @@ type state struct {
 	acked   *value // what our last patch made of it, while the cache is older than that
 	gone    bool
 	failure error // of the last attempt; a retry is pending while it is not nil
+	// attempted is what a patch says whose outcome is not known: it is on its way, or was answered by nobody. It may yet be stored.
+	attempted []npl.Mapping
+	uncertain bool // whether there is such a patch and it is no longer on its way
+}
+
+// satisfied reports whether nothing needs to be patched.
+func (s *state) satisfied() bool {
+	return s.gone || !s.uncertain && s.effective().means(s.desired.Mappings)
 }
 
 // value is an annotation at one resourceVersion.
@@ -101,7 +111,7 @@ func (v value) means(ms []npl.Mapping) bool {
 // New returns a publisher. After each patch, done is called from its goroutine.
 func New(client kubernetes.Interface, log *zap.Logger, done func(Result)) *Publisher {
 	return &Publisher{
-		client:  client,
+		patch:   func(ctx context.Context, d Desired) (*corev1.Pod, error) { return Patch(ctx, client, d) },
 		log:     log,
 		done:    done,
 		limiter: rate.NewLimiter(patchesPerS, patchBurst),
@@ -136,7 +146,7 @@ func (p *Publisher) Set(all []Desired) {
 		s := p.observe(d.Pod)
 		retryPending := s.failure != nil && npl.Equal(s.desired.Mappings, d.Mappings)
 		s.desired = d
-		if !retryPending && !s.gone && !s.effective().means(d.Mappings) {
+		if !retryPending && !s.satisfied() {
 			p.queue.Add(uid)
 		}
 	}
@@ -148,8 +158,9 @@ func (p *Publisher) Set(all []Desired) {
 	}
 }
 
-// Published returns what the annotation of a Pod says as far as this process knows: by the cache, or by a patch that the cache
-// does not show yet. The error says what of it cannot be read.
+// Published returns what anyone may read in the annotation of a Pod, as far as this process knows: by the cache, or by a patch
+// that the cache does not show yet; and what a patch may make of it whose outcome is not known. The error says what of the
+// annotation cannot be read.
 func (p *Publisher) Published(pod model.Pod) ([]npl.Mapping, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,7 +169,7 @@ func (p *Publisher) Published(pod model.Pod) ([]npl.Mapping, error) {
 		return nil, nil
 	}
 	v := s.effective()
-	return v.mappings, v.err
+	return npl.Canonical(slices.Concat(v.mappings, s.attempted)), v.err
 }
 
 // Failure returns why the last attempt to patch a Pod failed, or nil.
@@ -217,7 +228,9 @@ func (p *Publisher) next(ctx context.Context) bool {
 		p.queue.Forget(uid)
 		return true
 	}
-	got, err := p.patch(ctx, desired)
+	patching, cancel := context.WithTimeout(ctx, patchTimeout)
+	got, err := p.patch(patching, desired)
+	cancel()
 	if ctx.Err() != nil {
 		return true
 	}
@@ -229,16 +242,11 @@ func (p *Publisher) due(uid string) (Desired, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.pods[uid]
-	if s == nil || s.gone || s.effective().means(s.desired.Mappings) {
+	if s == nil || s.satisfied() {
 		return Desired{}, false
 	}
+	s.attempted = slices.Concat(s.attempted, s.desired.Mappings)
 	return s.desired, true
-}
-
-func (p *Publisher) patch(ctx context.Context, d Desired) (*corev1.Pod, error) {
-	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
-	defer cancel()
-	return Patch(ctx, p.client, d)
 }
 
 // record keeps the outcome of a patch and arranges for what follows from it.
@@ -248,6 +256,10 @@ func (p *Publisher) record(uid string, d Desired, got *corev1.Pod, err error) Re
 	s := p.pods[uid]
 	if s == nil {
 		s = &state{} // forgotten meanwhile: the outcome matters to nobody
+	}
+	s.uncertain = err != nil && !refused(err)
+	if !s.uncertain {
+		s.attempted = nil
 	}
 	if err == nil {
 		raw, present := got.Annotations[npl.Annotation]
@@ -261,7 +273,7 @@ func (p *Publisher) record(uid string, d Desired, got *corev1.Pod, err error) Re
 	case err == nil:
 		s.failure = nil
 		p.queue.Forget(uid)
-		if !s.effective().means(s.desired.Mappings) { // it has changed while we patched
+		if !s.satisfied() { // it has changed while we patched
 			p.queue.Add(uid)
 		}
 		return Success
@@ -294,6 +306,13 @@ func Patch(ctx context.Context, client kubernetes.Interface, d Desired) (*corev1
 		return nil, fmt.Errorf("encoding the patch: %w", err)
 	}
 	return client.CoreV1().Pods(d.Pod.Namespace).Patch(ctx, d.Pod.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: "npl-agent"}, "status")
+}
+
+// refused reports whether err is the API server's own answer that it did not do what it was asked. After any other error, such as
+// a time-out, it may have done it.
+func refused(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500
 }
 
 // IsGone reports whether err says that the Pod does not exist or has another UID: the API server answers a patch that names

@@ -1,0 +1,60 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestParsePortRange(t *testing.T) {
+	for in, want := range map[string]PortRange{
+		"61000-62000": {61000, 62000}, " 1 - 65535 ": {1, 65535}, "61000-61000": {61000, 61000},
+	} {
+		if got, err := ParsePortRange(in); err != nil || got != want {
+			t.Errorf("ParsePortRange(%q) = %v, %v", in, got, err)
+		}
+	}
+	for in, want := range map[string]string{
+		"62000-61000":       `portRange "62000-61000": first port is larger than last; write it as FIRST-LAST, for example 61000-62000`,
+		"61000":             `portRange "61000": write it as FIRST-LAST, for example 61000-62000`,
+		"":                  `portRange "": write it as FIRST-LAST`,
+		"0-10":              `portRange "0-10": first port "0" is not a number from 1 to 65535; write it as`,
+		"61000-65536":       `portRange "61000-65536": last port "65536" is not a number from 1 to 65535; write it as`,
+		"a-b":               `first port "a" is not a number`,
+		"61000-62000-63000": `last port "62000-63000" is not a number`,
+		"-1-5":              `first port "" is not a number`,
+		"61000-":            `last port "" is not a number`,
+	} {
+		if _, err := ParsePortRange(in); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("ParsePortRange(%q): %v, want %q", in, err, want)
+		}
+	}
+}
+
+func TestDefaultConfigIsValidWithANodeName(t *testing.T) {
+	if err := config().Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestValidateNamesSettingValueAndFix(t *testing.T) {
+	for want, change := range map[string]func(*Config){
+		`nodeName "": set it to the name of this Node`:                             func(c *Config) { c.NodeName = "" },
+		`portRange "0-62000": first port "0" is not`:                               func(c *Config) { c.PortRange.First = 0 },
+		`portRange "62001-62000": first port is larger than last`:                  func(c *Config) { c.PortRange.First = 62001 },
+		"nodeAddressTypes is empty: list at least one":                             func(c *Config) { c.NodeAddressTypes = nil },
+		`nodeAddressTypes "Hostname": write one or both of InternalIP, ExternalIP`: func(c *Config) { c.NodeAddressTypes = []string{"Hostname"} },
+		`nodeAddressTypes "InternalIP" is listed twice`:                            func(c *Config) { c.NodeAddressTypes = []string{"InternalIP", "InternalIP"} },
+		"coolDown -1s: write a duration from 0s to 24h0m0s":                        func(c *Config) { c.CoolDown = -time.Second },
+		"coolDown 25h0m0s: write a duration from":                                  func(c *Config) { c.CoolDown = 25 * time.Hour },
+		"repairInterval 500ms: write a duration from 1s to 1h0m0s":                 func(c *Config) { c.RepairInterval = 500 * time.Millisecond },
+		"withdrawGrace 2h0m0s: write a duration from 0s to 1h0m0s":                 func(c *Config) { c.WithdrawGrace = 2 * time.Hour },
+		`masquerade "some": write one of auto, all, none`:                          func(c *Config) { c.Masquerade = "some" },
+	} {
+		c := config()
+		change(&c)
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
