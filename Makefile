@@ -21,7 +21,7 @@ build: ## build npl-agent and lbsync into bin/
 test: deps ## everything .ci runs: vet, unit tests with -race, the lab's stories as root and rootless, docs
 	@go run ./.ci/stages
 
-test-fast: ## the inner loop: vet and unit tests, no lab
+test-fast: ## the inner loop: vet and unit tests without race detector, no lab
 	@go run ./.ci/stages -fast
 
 lint: ## golangci-lint, and go mod tidy in every module

@@ -48,6 +48,7 @@ func tests(command *exec.Cmd) (tally, error) {
 func read(events io.Reader, ci bool) tally {
 	var count tally
 	output := map[string]*strings.Builder{}
+	told := map[string]bool{} // packages of which a failed test was counted
 	lines := bufio.NewScanner(events)
 	lines.Buffer(nil, 64<<20)
 	for lines.Scan() {
@@ -69,13 +70,12 @@ func read(events io.Reader, ci bool) tally {
 				count.passed++
 			}
 		case "fail", "build-fail":
-			if e.Test != "" {
+			// A package fails with its tests; alone it fails where it crashed or was not built, which "fail" tells as well.
+			if e.Test != "" || e.Action == "fail" && !told[e.Package] {
 				count.failed++
+				told[e.Package] = true
 			}
 			fmt.Printf("--- failed: %s\n%s", strings.TrimSpace(key), output[key])
-			if e.Test == "" && count.failed == 0 {
-				count.failed++
-			}
 		case "skip":
 			if e.Test == "" {
 				break // a package without tests

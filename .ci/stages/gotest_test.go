@@ -25,7 +25,10 @@ func TestRead(t *testing.T) {
 		"by hand":                {events, false, tally{passed: 1, failed: 1, skipped: 1}},
 		"in CI":                  {events, true, tally{passed: 1, failed: 2, skipped: 1}},
 		"a package that crashed": {`{"Action":"fail","Package":"p"}`, false, tally{failed: 1}},
-		"does not build":         {`{"Action":"build-fail","ImportPath":"p"}`, false, tally{failed: 1}},
+		"does not build": {
+			`{"Action":"build-fail","ImportPath":"p"}` + "\n" + `{"Action":"fail","Package":"p"}` + "\n" +
+				`{"Action":"fail","Package":"needs p"}`, false, tally{failed: 2},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := read(strings.NewReader(test.events), test.ci); got != test.want {

@@ -49,7 +49,7 @@ func main() {
 	case *fast:
 		stages = fastStages()
 	default:
-		stages = append(fastStages(), labStages(scratch)...)
+		stages = allStages(scratch)
 	}
 	code := 1
 	if err == nil {

@@ -15,17 +15,21 @@ const module = "github.com/nplbridge/nplbridge/"
 // needLab are the packages whose tests need the lab's programs or start a lab.
 var needLab = []string{module + "e2e/chart", module + "e2e/lab", module + "e2e/stories"}
 
+// fastStages leave the race detector out: it doubles the time to build and to run.
 func fastStages() []stage {
 	return []stage{
 		{"gofmt and vet", vet},
-		{"unit tests, race detector", unit},
+		{"unit tests", func(ctx context.Context) (tally, error) { return unit(ctx) }},
 	}
 }
 
-func labStages(scratch string) []stage {
+// allStages put what fails soonest first.
+func allStages(scratch string) []stage {
 	programs := filepath.Join(scratch, "programs")
 	env := []string{"NPLBRIDGE_PROGRAMS=" + programs}
 	return []stage{
+		{"gofmt and vet", vet},
+		{"unit tests, race detector", func(ctx context.Context) (tally, error) { return unit(ctx, "-race") }},
 		{"the lab's programs", func(ctx context.Context) (tally, error) {
 			return tally{}, stream(ctx, "go", "run", "./e2e/cmd/lab", "build", "--output", programs)
 		}},
@@ -77,13 +81,14 @@ func vet(ctx context.Context) (tally, error) {
 	return tally{}, errors.Join(err, run(ctx, ".", nil, "go", "vet", "./...", "./.ci/stages"))
 }
 
-func unit(ctx context.Context) (tally, error) {
+func unit(ctx context.Context, flags ...string) (tally, error) {
 	packages, err := output(ctx, ".", "go", "list", "./...")
 	if err != nil {
 		return tally{}, err
 	}
 	packages = slices.DeleteFunc(packages, func(p string) bool { return slices.Contains(needLab, p) })
-	return tests(command(ctx, ".", nil, "go", append([]string{"test", "-json", "-race", "-timeout=10m", "./.ci/stages"}, packages...)...))
+	args := slices.Concat([]string{"test", "-json", "-timeout=10m"}, flags, []string{"./.ci/stages"}, packages)
+	return tests(command(ctx, ".", nil, "go", args...))
 }
 
 // nested returns the directories of the modules below the root's.
