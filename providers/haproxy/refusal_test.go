@@ -100,7 +100,14 @@ func TestReloadFailsAndIsTakenBack(t *testing.T) {
 	}
 	b.write(b.cfg.ConfigFiles[0], string(admin)+"    no-such-keyword\n")
 	key := testKey("late")
+	file, err := os.ReadFile(p.files.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
 	refuse(t, p, providertest.Diff(providers.State{}, service(key, b.vips[0], 81, one)), key, providers.Rejected, "taken back")
+	if now, err := os.ReadFile(p.files.Path()); err != nil || string(now) != string(file) {
+		t.Errorf("the file that haproxy could not load is still there: %v\n%s", err, now)
+	}
 	b.reached(address, one)
 	if got := providertest.Render(d.observe().State); got != want || b.worker() != worker {
 		t.Errorf("worker %d, was %d; observed\n%s", b.worker(), worker, got)
@@ -163,6 +170,10 @@ func TestThrottled(t *testing.T) {
 	address := b.serve(d, testKey("first"), 80, one) // the first does not wait
 	key := testKey("second")
 	refuse(t, p, providertest.Diff(providers.State{}, service(key, b.vips[0], 81, one)), key, providers.Throttled, "allowed in")
+	again := p.Apply(t.Context(), providertest.Diff(providers.State{}, service(key, b.vips[0], 81, one)))
+	if wait := providers.RetryAfter(again[key]); wait <= 0 || wait > b.cfg.MinReloadInterval {
+		t.Errorf("it says to wait %s of %s", wait, b.cfg.MinReloadInterval)
+	}
 	d.must(change(testKey("first"), members(one), members(one, two), nil)) // members never wait
 	b.reached(address, one, two)
 }

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/nplbridge/nplbridge/providers"
+	"github.com/nplbridge/nplbridge/providers/haproxy/internal/config"
 	"github.com/nplbridge/nplbridge/providers/haproxy/internal/runtime"
 )
 
@@ -164,6 +166,61 @@ func TestDrainKeepsAndRemoveCloses(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A removed server is deleted only when it was seen without a connection, whatever HAProxy itself would refuse: 2.6.12
+// has known faults in that place.
+func TestNoDeleteUnderAConnection(t *testing.T) {
+	b := newBalancer(t)
+	real := b.cfg.AdminSocket
+	spy := spyOn(t, b)
+	p := b.open()
+	b.start()
+	d, key := desk{t, p}, testKey("web")
+	one, two := newPod(t, "one"), newPod(t, "two")
+	live := dialLive(t, b.serve(d, key, 80, one))
+	d.must(change(key, members(one), members(one, two), nil))
+	name, err := config.ServerName(one.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := config.BackendName(key) + "/" + name
+	b.cfg.AdminSocket = real // by hand, as an lbsync that died half way through a removal
+	b.run("set server "+server+" weight 0", "set server "+server+" state maint")
+	if got := d.pool(key); len(got) != 1 {
+		t.Fatalf("members %v, want only two", got)
+	}
+	looks := func() (n int) {
+		spy.mu.Lock()
+		defer spy.mu.Unlock()
+		for _, c := range spy.commands {
+			if strings.HasPrefix(c, "show stat ") {
+				n++
+			}
+		}
+		return n
+	}
+	b.eventually("the keeper has looked four times", func() error {
+		if n := looks(); n < 4 {
+			return fmt.Errorf("%d", n)
+		}
+		return nil
+	})
+	for _, c := range spy.writes() {
+		if strings.HasPrefix(c, "del server") {
+			t.Errorf("%s was sent under a live connection", c)
+		}
+	}
+	if _, err := talk(live, false); err != nil {
+		t.Error(err)
+	}
+	_ = live.Close()
+	b.eventually("the server is deleted", func() error {
+		if servers := b.servers(key); len(servers) != 1 {
+			return fmt.Errorf("servers %v", servers)
+		}
+		return nil
+	})
 }
 
 func TestDeletedPoolClosesOldConnections(t *testing.T) {

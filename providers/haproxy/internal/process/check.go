@@ -85,13 +85,16 @@ func parseAlerts(output, candidate string) []Alert {
 }
 
 // TestBind reports why HAProxy could not listen on address, by listening there for a moment. `haproxy -c` does not
-// look, and a reload that fails to bind refuses every new connection for about two seconds. What only this process may
-// not do (a port below 1024, say) is no finding.
+// look, and a reload that fails to bind refuses every new connection for about two seconds. For a port that only this
+// process may not bind (below 1024, without the capability) the kernel's list of listeners is read instead.
 func TestBind(ctx context.Context, address netip.AddrPort) error {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address.String())
+	err := tryBind(ctx, address)
+	if errors.Is(err, unix.EACCES) {
+		if err = tryBind(ctx, netip.AddrPortFrom(address.Addr(), 0)); err == nil && listens(address) {
+			err = unix.EADDRINUSE
+		}
+	}
 	switch {
-	case err == nil:
-		return l.Close()
 	case errors.Is(err, unix.EADDRINUSE):
 		return fmt.Errorf("%s is in use by another listener; stop that listener or choose another address or port", address)
 	case errors.Is(err, unix.EADDRNOTAVAIL):
@@ -100,4 +103,12 @@ func TestBind(ctx context.Context, address netip.AddrPort) error {
 	default:
 		return nil
 	}
+}
+
+func tryBind(ctx context.Context, address netip.AddrPort) error {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address.String())
+	if err != nil {
+		return err
+	}
+	return l.Close()
 }

@@ -129,3 +129,39 @@ func TestTestBind(t *testing.T) {
 		t.Errorf("nobody's address: %v", err)
 	}
 }
+
+func TestListens(t *testing.T) {
+	for _, at := range []struct{ network, address string }{{"tcp", "127.0.0.1:0"}, {"tcp", "[::1]:0"}, {"tcp4", ":0"}, {"tcp", ":0"}} {
+		l, err := net.Listen(at.network, at.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		local := netip.MustParseAddrPort(l.Addr().String())
+		four, six := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")
+		for address, want := range map[netip.AddrPort]bool{
+			netip.AddrPortFrom(four, local.Port()):                             local.Addr() == four || local.Addr().IsUnspecified(),
+			netip.AddrPortFrom(six, local.Port()):                              local.Addr() == six || local.Addr() == netip.IPv6Unspecified(),
+			netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), local.Port()): local.Addr().IsUnspecified(),
+		} {
+			if got := listens(address); got != want {
+				t.Errorf("a listener on %s: %s is taken: %v, want %v", local, address, got, want)
+			}
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if listens(local) {
+			t.Errorf("%s is closed and still taken", local)
+		}
+	}
+}
+
+func FuzzParseListener(f *testing.F) {
+	f.Add("   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1 0 100 0 0 10 0\n")
+	f.Add("   0: 00000000000000000000000001000000:1F90 00000000000000000000000000000000:0000 0A 0:0 0:0 0 0 0 1\n")
+	f.Fuzz(func(t *testing.T, line string) {
+		if local, ok := parseListener(line); ok != local.Addr().IsValid() {
+			t.Errorf("%q: %v, %v", line, local, ok)
+		}
+	})
+}
