@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -43,6 +44,18 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: system:n
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: system:kube-proxy}]
 `
 
+func (l *Lab) startKubeProxies(ctx context.Context) error {
+	if !l.options.KubeProxy {
+		return nil
+	}
+	for _, node := range l.Nodes() {
+		if err := l.StartKubeProxy(ctx, node); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // StartKubeProxy runs kube-proxy in nftables mode on a Node, until StopKubeProxy or the end of the lab; it returns when
 // its rules are in place. On a Node where it runs already it does nothing.
 func (l *Lab) StartKubeProxy(ctx context.Context, node string) error {
@@ -73,6 +86,7 @@ func (l *Lab) StartKubeProxy(ctx context.Context, node string) error {
 	l.mutex.Lock()
 	l.proxies[node] = supervisor
 	l.mutex.Unlock()
+	l.onClose(func() error { supervisor.Stop(0); return nil })
 	err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		return l.kubeProxyReady(ctx, node), nil
 	})
@@ -128,7 +142,14 @@ func (l *Lab) prepareKubeProxy(ctx context.Context, node string) ([]string, erro
 	return []string{l.options.Programs.ControlPlane, "kube-proxy", "--config=" + l.kubeProxyFile(node, "yaml")}, nil
 }
 
-// kubeProxyReady asks its health endpoint, which says yes after the first complete sync.
+// kubeProxyMetrics is where kube-proxy on each Node tells when it last wrote its rules, 0 being never.
+var (
+	kubeProxyMetrics = netip.MustParseAddrPort("127.0.0.1:10249")
+	rulesWritten     = regexp.MustCompile(`(?m)^kubeproxy_sync_proxy_rules_last_timestamp_seconds\{ip_family="(IPv4|IPv6)"\} [1-9]`)
+)
+
+// kubeProxyReady tells whether the rules of both families are in place. Its /healthz says yes sooner.
 func (l *Lab) kubeProxyReady(ctx context.Context, node string) bool {
-	return l.healthy(ctx, node, netip.MustParseAddrPort("127.0.0.1:10256"), "/healthz") == nil
+	metrics, err := l.fetch(ctx, node, kubeProxyMetrics, "/metrics")
+	return err == nil && len(rulesWritten.FindAll(metrics, -1)) == 2
 }

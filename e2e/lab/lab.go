@@ -7,8 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -40,47 +42,40 @@ type Lab struct {
 	loadBalancer *LoadBalancer
 
 	mutex   sync.Mutex
-	proxies map[string]*process.Supervisor
-	closers []func() error // relays and the control socket
-	closed  bool
+	proxies map[string]*process.Supervisor // kube-proxy by Node
+	closers []func() error                 // in the order of what they end was started
 }
 
-// Start starts a lab and returns when all its Nodes are Ready. There can be one at a time in a contained process. On an
-// error nothing keeps running.
+// Start starts a lab and returns when all its Nodes are Ready. A contained process has one at a time. On an error nothing
+// keeps running.
 func Start(ctx context.Context, options Options) (_ *Lab, err error) {
 	l := &Lab{began: time.Now(), proxies: map[string]*process.Supervisor{}}
 	if err := options.complete(); err != nil {
 		return nil, fmt.Errorf("start the lab: %w", err)
 	}
 	l.options = options
-	if l.host, err = contain.OpenHost(); err != nil {
-		return nil, fmt.Errorf("start the lab: %w: call lab.Contain first", err)
-	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("start the lab: %w", err), l.Close())
 		}
 	}()
 	for _, step := range []struct {
-		what string
+		what string // for the progress; empty where it takes no time
 		do   func(context.Context) error
 	}{
-		{"name", l.claimName},
+		{"", l.claimProcess},
+		{"", l.claimName},
 		{"network", l.startNetwork},
 		{"control plane", l.startControlPlane},
-		{"access from the host", l.openToHost},
+		{"", l.openToHost},
 		{"Nodes", l.startNodes},
+		{"", l.startKubeProxies},
 	} {
 		if err := step.do(ctx); err != nil {
 			return nil, err
 		}
-		l.say("%5.1f s  %s", time.Since(l.began).Seconds(), step.what)
-	}
-	if options.KubeProxy {
-		for _, node := range l.Nodes() {
-			if err := l.StartKubeProxy(ctx, node); err != nil {
-				return nil, err
-			}
+		if step.what != "" {
+			l.say("%5.1f s  %s", time.Since(l.began).Seconds(), step.what)
 		}
 	}
 	l.say("lab %q is ready after %.1f s", l.options.Name, time.Since(l.began).Seconds())
@@ -89,13 +84,29 @@ func Start(ctx context.Context, options Options) (_ *Lab, err error) {
 
 func (l *Lab) say(format string, args ...any) { fmt.Fprintf(l.options.Progress, format+"\n", args...) }
 
-func (l *Lab) startNetwork(context.Context) error {
-	if err := os.MkdirAll(l.logDir(), 0o755); err != nil {
+// claimProcess takes the one place for a lab in this process.
+func (l *Lab) claimProcess(context.Context) (err error) {
+	if l.host, err = contain.OpenHost(); err != nil {
+		return fmt.Errorf("%w: call lab.Contain first", err)
+	}
+	l.onClose(l.host.Close)
+	err = os.Mkdir(workDir, 0o755)
+	if errors.Is(err, fs.ErrExist) {
+		return errors.New("this process runs a lab already: close it first")
+	}
+	if err != nil {
 		return err
 	}
-	var err error
-	l.network, err = network.New(l.options.network())
-	return err
+	l.onClose(func() error { return os.RemoveAll(workDir) })
+	return os.Mkdir(l.logDir(), 0o755)
+}
+
+func (l *Lab) startNetwork(context.Context) (err error) {
+	if l.network, err = network.New(l.options.network()); err != nil {
+		return err
+	}
+	l.onClose(l.network.Close)
+	return nil
 }
 
 func (l *Lab) startControlPlane(ctx context.Context) error {
@@ -115,6 +126,7 @@ func (l *Lab) startControlPlane(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	l.onClose(func() error { l.controlPlane.Stop(); return nil })
 	if l.admin, err = l.controlPlane.Admin(); err != nil {
 		return err
 	}
@@ -128,39 +140,27 @@ func (l *Lab) startControlPlane(ctx context.Context) error {
 	return os.WriteFile(l.Kubeconfig(), content, 0o600)
 }
 
-// Close ends everything the lab started. The contained process can then start another.
+// Close ends everything the lab started. The contained process can then start another. Calling it again does nothing.
 func (l *Lab) Close() error {
 	l.mutex.Lock()
-	if l.closed {
-		l.mutex.Unlock()
-		return nil
-	}
-	l.closed = true
 	closers := l.closers
+	l.closers = nil
 	l.mutex.Unlock()
-
 	var errs []error
-	for i := len(closers) - 1; i >= 0; i-- {
-		errs = append(errs, closers[i]())
+	for _, closer := range slices.Backward(closers) {
+		errs = append(errs, closer())
 	}
-	if l.loadBalancer != nil {
-		l.loadBalancer.stop()
-	}
-	for _, node := range l.Nodes() {
-		l.StopKubeProxy(node)
-	}
-	l.stopNodes()
-	if l.controlPlane != nil {
-		l.controlPlane.Stop()
-	}
-	if l.network != nil {
-		errs = append(errs, l.network.Close())
-	}
-	errs = append(errs, l.host.Close(), os.RemoveAll(workDir))
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("close lab %s: %w", l.options.Name, err)
 	}
 	return nil
+}
+
+// onClose remembers how to end what was just started.
+func (l *Lab) onClose(closer func() error) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	l.closers = append(l.closers, closer)
 }
 
 // Wait returns nil when ctx ends, or the reason when a part of the control plane ends by itself before that.

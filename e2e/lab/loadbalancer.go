@@ -92,7 +92,7 @@ func (l *Lab) StartLoadBalancer(ctx context.Context) (err error) {
 	}); err != nil {
 		return err
 	}
-	if err := b.wait(ctx, "haproxy", func(ctx context.Context) error { return l.healthy(ctx, network.LoadBalancer, statsAddress, "/metrics") }); err != nil {
+	if err := b.wait(ctx, "haproxy", b.HAProxyReady); err != nil {
 		return err
 	}
 	if b.lbsync, err = process.Supervise(process.Spec{
@@ -106,6 +106,7 @@ func (l *Lab) StartLoadBalancer(ctx context.Context) (err error) {
 		return err
 	}
 	l.loadBalancer = b
+	l.onClose(func() error { b.stop(); return nil })
 	return nil
 }
 
@@ -224,7 +225,14 @@ const stopGrace = 10 * time.Second
 
 // LBSyncReady returns nil when lbsync says that it is ready, else why not.
 func (b *LoadBalancer) LBSyncReady(ctx context.Context) error {
-	return b.lab.healthy(ctx, network.LoadBalancer, lbsyncAddress, "/readyz")
+	_, err := b.lab.fetch(ctx, network.LoadBalancer, lbsyncAddress, "/readyz")
+	return err
+}
+
+// HAProxyReady returns nil when HAProxy answers, else why not.
+func (b *LoadBalancer) HAProxyReady(ctx context.Context) error {
+	_, err := b.lab.fetch(ctx, network.LoadBalancer, statsAddress, "/metrics")
+	return err
 }
 
 // LBSyncLog is what lbsync has logged, in all its runs.

@@ -53,6 +53,7 @@ func (l *Lab) images() map[string]string {
 func (l *Lab) startNodes(ctx context.Context) error {
 	running, cancel := context.WithCancel(context.Background())
 	l.nodes = &nodes{byName: map[string]*node.Node{}, cancel: cancel, failed: make(chan error, l.options.Nodes)}
+	l.onClose(l.stopNodes)
 	for _, place := range l.network.Nodes() {
 		identity, err := l.controlPlane.Node(place.Name())
 		if err != nil {
@@ -99,12 +100,10 @@ func logTo(path string) (*zap.Logger, error) {
 	return log, nil
 }
 
-func (l *Lab) stopNodes() {
-	if l.nodes == nil {
-		return
-	}
+func (l *Lab) stopNodes() error {
 	l.nodes.cancel()
 	l.nodes.ran.Wait()
+	return nil
 }
 
 func (l *Lab) waitNodes(ctx context.Context) error {

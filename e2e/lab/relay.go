@@ -37,13 +37,6 @@ func (l *Lab) Relay(where, address string) (hostAddress string, err error) {
 	return listener.Addr().String(), nil
 }
 
-// onClose remembers what to do when the lab ends.
-func (l *Lab) onClose(closer func() error) {
-	l.mutex.Lock()
-	defer l.mutex.Unlock()
-	l.closers = append(l.closers, closer)
-}
-
 type relay struct {
 	listener net.Listener
 	dial     func() (net.Conn, error)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -51,7 +52,12 @@ pod:<namespace>/<name>, or underlay, where the control plane is. Files are those
 		Example: `  lab exec node-1 -- nft list table ip nplbridge
   lab exec client -- curl -s http://172.31.0.1
   lab exec pod:default/echo-0 -- ip route`,
-		Args: cobra.MinimumNArgs(2),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return errors.New("exec: name a place and a command: lab exec node-1 -- ip address")
+			}
+			return nil
+		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			where, command := args[0], args[1:]
 			if command[0] == "--" {

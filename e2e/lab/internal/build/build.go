@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // Environment names the variable that points to a directory of programs built earlier; then nothing is built.
@@ -108,14 +109,18 @@ func prebuilt(dir string) (Programs, error) {
 		return Programs{}, fmt.Errorf("%s=%q: %w", Environment, dir, err)
 	}
 	p := inDirectory(dir)
-	var missing []error
-	for name, path := range p.names() {
-		if !isExecutable(*path) {
-			missing = append(missing, fmt.Errorf("%s=%q has no executable %s: make one with `lab build --output %s`",
-				Environment, dir, name, dir))
+	var missing []string
+	names := p.names()
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if !isExecutable(*names[name]) {
+			missing = append(missing, name)
 		}
 	}
-	return p, errors.Join(missing...)
+	if len(missing) > 0 {
+		return Programs{}, fmt.Errorf("%s=%q has no executable %s: make them with `lab build --output %s`",
+			Environment, dir, strings.Join(missing, ", "), dir)
+	}
+	return p, nil
 }
 
 func isExecutable(path string) bool {
