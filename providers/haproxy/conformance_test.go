@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,7 +19,10 @@ import (
 // TestConformance judges the provider with the real haproxy by the rules of all providers.
 func TestConformance(t *testing.T) {
 	providertest.Run(t, func(t *testing.T) providertest.Harness {
-		b, p := running(t)
+		b := newBalancer(t)
+		spy := spyOn(t, b)
+		p := b.open()
+		b.start()
 		return providertest.Harness{
 			Provider: p,
 			VIPs:     b.vips,
@@ -43,6 +47,7 @@ func TestConformance(t *testing.T) {
 				}
 				return n, true
 			},
+			Journal: func() []providers.MemberChange { return journal(spy.writes()) },
 			Break: func(t *testing.T) func() {
 				hidden := b.cfg.AdminSocket + ".away"
 				if err := os.Rename(b.cfg.AdminSocket, hidden); err != nil {
@@ -136,4 +141,30 @@ func (b *balancer) through(l net.Listener, address netip.AddrPort) (client, serv
 		}
 	})
 	return client, server
+}
+
+// journal reads the steps on members out of the commands that make them.
+func journal(commands []string) []providers.MemberChange {
+	var steps []providers.MemberChange
+	last := "" // server of the step that the next commands may belong to
+	for _, c := range commands {
+		words := strings.Fields(c)
+		server := words[2]
+		op := providers.MemberOp("")
+		switch {
+		case words[0] == "add":
+			op = providers.AddMember
+		case strings.HasSuffix(c, "weight 0"):
+			op = providers.RemoveMember
+		case server == last || words[0] != "set":
+		case strings.HasSuffix(c, "state ready"):
+			op = providers.EnableMember
+		case strings.HasSuffix(c, "state maint"):
+			op = providers.DrainMember
+		}
+		if op != "" {
+			steps, last = append(steps, providers.MemberChange{Op: op}), server
+		}
+	}
+	return steps
 }

@@ -48,10 +48,9 @@ type balancer struct {
 	vips []netip.Addr // of loopback, of this test alone
 	log  *zap.Logger
 
-	mu      sync.Mutex
-	cmd     *exec.Cmd
-	done    chan struct{}
-	standIn Config
+	mu   sync.Mutex
+	cmd  *exec.Cmd
+	done chan struct{}
 }
 
 // newBalancer prepares files and addresses. Nothing runs yet.
@@ -102,7 +101,7 @@ func (b *balancer) open() *Provider {
 func (b *balancer) start() {
 	b.t.Helper()
 	cmd := exec.Command("haproxy", "-W", "-db", "-S", b.cfg.MasterSocket+",mode,600", "-f", b.cfg.ConfigFiles[0], "-f", b.cfg.Dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: 0}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var output strings.Builder
 	cmd.Stdout, cmd.Stderr = &output, &output
 	if err := cmd.Start(); err != nil {
@@ -276,7 +275,6 @@ type pod struct {
 	providers.Member
 	name     string
 	listener net.Listener
-	accepted chan struct{}
 }
 
 // newPod starts a member on a free port of loopback.

@@ -136,7 +136,7 @@ func (p *Provider) base(generation string) error {
 	}
 	_, backup, err := p.readFile(p.files.Backup)
 	if err != nil {
-		p.log.Warn("the backup is ignored", zap.String("file", p.backupPath()), zap.Error(err))
+		p.log.Warn("the backup is ignored", zap.String("file", p.files.BackupPath()), zap.Error(err))
 		backup = config.File{}
 	}
 	model, loaded := current, text != nil && current.Generation.String() == generation

@@ -12,7 +12,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -205,6 +204,3 @@ func (p *Provider) classify(what string, err error) error {
 func fail(kind providers.Kind, what string, err error) error {
 	return &providers.Error{Kind: kind, What: "haproxy: " + what, Err: err}
 }
-
-// backupPath is named in messages only.
-func (p *Provider) backupPath() string { return filepath.Join(p.cfg.Dir, "50-npl.cfg.bak") }

@@ -205,7 +205,7 @@ func TestCrashBetweenFileAndReload(t *testing.T) {
 	}
 	next.Delete(testKey("dropped"))
 	next.Generation = config.Generation{Number: next.Generation.Number + 1, Hash: config.Hash(next, p.settings)}
-	b.write(p.backupPath(), string(before))
+	b.write(p.files.BackupPath(), string(before))
 	b.write(p.files.Path(), string(config.Render(next, p.settings)))
 
 	d = desk{t, b.open()}
@@ -274,7 +274,7 @@ func TestForeignGeneration(t *testing.T) {
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{p.files.Path(), p.backupPath()} {
+	for _, path := range []string{p.files.Path(), p.files.BackupPath()} {
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}

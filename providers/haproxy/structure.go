@@ -186,7 +186,7 @@ func (p *Provider) switchTo(ctx context.Context, next config.File, text []byte) 
 	if p.generation == p.model.Generation.String() {
 		// The backup describes the worker until the new one runs, also when the current file does not.
 		if err := p.files.WriteBackup(config.Render(p.model, p.settings)); err != nil {
-			return fail(providers.Misconfigured, "writing "+p.backupPath(), err)
+			return fail(providers.Misconfigured, "writing "+p.files.BackupPath(), err)
 		}
 	}
 	if err := p.saveState(ctx); err != nil {

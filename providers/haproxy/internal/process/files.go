@@ -28,19 +28,20 @@ type Files struct {
 // Path returns the path of the file that HAProxy loads.
 func (f Files) Path() string { return filepath.Join(f.Dir, configName) }
 
+// BackupPath returns the path of the file before the last change of structure.
+func (f Files) BackupPath() string { return filepath.Join(f.Dir, backupName) }
+
 // Current returns the file that HAProxy loads, or nil when there is none.
 func (f Files) Current() ([]byte, error) { return readIfThere(f.Path()) }
 
 // Backup returns the file before the last change of structure, or nil when there is none.
-func (f Files) Backup() ([]byte, error) { return readIfThere(filepath.Join(f.Dir, backupName)) }
+func (f Files) Backup() ([]byte, error) { return readIfThere(f.BackupPath()) }
 
 // WriteCurrent replaces the file that HAProxy loads, atomically.
 func (f Files) WriteCurrent(text []byte) error { return writeAtomically(f.Path(), text) }
 
 // WriteBackup replaces the backup, atomically.
-func (f Files) WriteBackup(text []byte) error {
-	return writeAtomically(filepath.Join(f.Dir, backupName), text)
-}
+func (f Files) WriteBackup(text []byte) error { return writeAtomically(f.BackupPath(), text) }
 
 // WriteCandidate writes the file that Check reads instead of the current one, and returns its path.
 func (f Files) WriteCandidate(text []byte) (string, error) {
