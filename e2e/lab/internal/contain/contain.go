@@ -14,6 +14,8 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -86,8 +88,8 @@ func launch(environment []string) (code int, err error) {
 	}
 	signals := listen()
 	process, err := os.StartProcess("/proc/self/exe", os.Args, &os.ProcAttr{
-		Env: append(append(os.Environ(), environment...),
-			stageVariable+"="+stageInit, fmt.Sprintf("%s=%d", hostVariable, hostFD)),
+		Env: set(os.Environ(), append(environment,
+			stageVariable+"="+stageInit, fmt.Sprintf("%s=%d", hostVariable, hostFD))...),
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, theirs},
 		Sys:   attributes,
 	})
@@ -101,6 +103,20 @@ func launch(environment []string) (code int, err error) {
 		return exitFailure, fmt.Errorf("wait for PID 1 of the containment: %w", err)
 	}
 	return exitStatus(state.Sys().(syscall.WaitStatus)), nil
+}
+
+// set puts entries "NAME=value" into an environment in place of those it has of the same names.
+func set(environment []string, entries ...string) []string {
+	names := map[string]bool{}
+	for _, entry := range entries {
+		name, _, _ := strings.Cut(entry, "=")
+		names[name] = true
+	}
+	rest := slices.DeleteFunc(environment, func(entry string) bool {
+		name, _, _ := strings.Cut(entry, "=")
+		return names[name]
+	})
+	return append(rest, entries...)
 }
 
 // exitStatus is what a shell would report.

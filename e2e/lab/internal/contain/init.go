@@ -7,13 +7,14 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// runInit is PID 1: mounts, starts the process that runs the function, forwards signals to it, reaps whatever is
+// runInit is PID 1: mounts, sets up the loopback, starts the process that runs the function, forwards signals to it, reaps whatever is
 // orphaned, and returns its exit status. When PID 1 exits the kernel kills all that is left inside.
 func runInit() int {
-	if err := mounts(); err != nil {
+	if err := errors.Join(mounts(), loopback()); err != nil {
 		fmt.Fprintln(os.Stderr, explain(os.DirFS("/proc/sys"), inUserNamespace(), err))
 		return exitFailure
 	}
@@ -27,7 +28,7 @@ func runInit() int {
 		return exitFailure
 	}
 	pid, err := syscall.ForkExec("/proc/self/exe", os.Args, &syscall.ProcAttr{
-		Env:   insideEnvironment(os.Environ()),
+		Env:   set(os.Environ(), stageVariable+"="+stageInside),
 		Files: []uintptr{0, 1, 2, hostFD},
 	})
 	if err != nil {
@@ -54,16 +55,6 @@ func runInit() int {
 	}
 }
 
-func insideEnvironment(environment []string) []string {
-	var inside []string
-	for _, entry := range environment {
-		if !strings.HasPrefix(entry, stageVariable+"=") {
-			inside = append(inside, entry)
-		}
-	}
-	return append(inside, stageVariable+"="+stageInside)
-}
-
 // mounts makes the mount namespace ours: nothing propagates to or from the host, /proc shows the new PID namespace, and
 // /run is a private tmpfs for all files, sockets and named network namespaces.
 func mounts() error {
@@ -75,6 +66,18 @@ func mounts() error {
 	}
 	if err := unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
 		return fmt.Errorf("mount a tmpfs on /run: %w", err)
+	}
+	return nil
+}
+
+// loopback makes 127.0.0.1 and ::1 work, as they do on every machine.
+func loopback() error {
+	lo, err := netlink.LinkByName("lo")
+	if err == nil {
+		err = netlink.LinkSetUp(lo)
+	}
+	if err != nil {
+		return fmt.Errorf("set the loopback interface up: %w", err)
 	}
 	return nil
 }
