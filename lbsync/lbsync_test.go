@@ -228,8 +228,13 @@ func TestEndToEnd(t *testing.T) {
 
 // I4: with nothing changed, a restart writes nothing anywhere.
 func TestRestartWritesNothing(t *testing.T) {
-	w := newWorld(t, node(), service("web"), pod("web", 1), service("api"), pod("api", 2))
+	w := newWorld(t, node(), service("web"), pod("web", 1), pod("api", 2))
 	s, stop := w.start("one")
+	w.eventually("web is programmed", func() bool { return programmed(w.service("web")) })
+	// The second one has the second address, though by name and UID it is the first.
+	if _, err := w.client.CoreV1().Services("shop").Create(t.Context(), service("api"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	w.eventually("both are programmed", func() bool { return programmed(w.service("web")) && programmed(w.service("api")) })
 	stop()
 	before, serviceWrites := w.lb.Writes(), w.serviceWrites()

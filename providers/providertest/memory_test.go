@@ -101,6 +101,7 @@ func TestMemoryRefuses(t *testing.T) {
 		want    providers.Kind
 	}{
 		{"duplicate add", pools(key, pool(m), pool(m, other), step(providers.AddMember, other)), providers.Rejected},
+		{"an address taken over before it is free", pools(key, pool(m), pool(other), step(providers.AddMember, other), step(providers.RemoveMember, m)), providers.Rejected},
 		{"removal of an absent member", pools(key, pool(m), pool(), step(providers.RemoveMember, other)), providers.Rejected},
 		{"enable of an enabled member", pools(key, pool(m), pool(), step(providers.EnableMember, m)), providers.Rejected},
 		{"steps that lead elsewhere", pools(key, pool(m), pool()), providers.Rejected},

@@ -48,6 +48,12 @@ func TestReleasedAfterWork(t *testing.T) {
 		t.Error("the fence is closed for the holder")
 	}
 	stop()
+	select {
+	case <-done:
+		t.Error("Run has returned while the work goes on")
+		done <- nil
+	case <-time.After(100 * time.Millisecond): // long enough to see it go wrong; going right it is only waited for
+	}
 	close(finish)
 	if err := <-done; err != nil {
 		t.Fatal(err)

@@ -216,6 +216,21 @@ func TestDrain(t *testing.T) {
 		r.pass(time.Minute)
 		r.has("a", "2")
 	})
+	t.Run("what was counted before it was enabled again does not count", func(t *testing.T) {
+		r := start(t)
+		r.lb.SetConnections(keyOf("a"), id("a", 1), 0)
+		r.x.DeletePod("shop", "a-2", true, r.clock.Now())
+		r.clock.Step(time.Second)
+		r.cycle() // reads zero, and enables what still serves rather than nothing
+		r.has("a", "1")
+		r.lb.SetConnections(keyOf("a"), id("a", 1), 5)
+		r.pod("a", 3)
+		r.cycle()
+		r.has("a", "1 draining, 3")
+		r.pod("a", 4)
+		r.cycle()
+		r.has("a", "1 draining, 3, 4")
+	})
 	t.Run("nothing is read while nothing drains", func(t *testing.T) {
 		r := start(t)
 		r.x.DeletePod("shop", "a-1", true, r.clock.Now())
@@ -241,7 +256,8 @@ func TestIsolation(t *testing.T) {
 			r.cycle()
 			r.has("a", "none")
 			r.has("b", "2")
-			if p := r.report("a").Ports[0]; p.Programmed || p.Kind != kind || !strings.Contains(p.Problem, "refused") {
+			if p := r.report("a").Ports[0]; p.Programmed || p.Kind != kind || !strings.Contains(p.Problem, "refused") ||
+				len(p.VIPs) > 0 || len(r.report("a").Pools) > 0 {
 				t.Errorf("report %+v", p)
 			}
 			if p := r.report("b").Ports[0]; !p.Programmed || len(p.VIPs) != 1 {

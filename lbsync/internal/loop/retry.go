@@ -23,7 +23,7 @@ func paceOf(kind providers.Kind) pace {
 	case providers.Rejected, providers.Misconfigured:
 		return pace{10 * time.Second, 5 * time.Minute}
 	default:
-		return pace{500 * time.Millisecond, 30 * time.Second}
+		return pace{250 * time.Millisecond, 5 * time.Second}
 	}
 }
 
