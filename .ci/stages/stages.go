@@ -12,8 +12,11 @@ import (
 
 const module = "github.com/nplbridge/nplbridge/"
 
-// needLab are the packages whose tests need the lab's programs or start a lab.
-var needLab = []string{module + "e2e/chart", module + "e2e/lab", module + "e2e/stories"}
+// needLab reports whether the tests of a package need the lab's programs: it starts labs, or is a part of them.
+func needLab(pkg string) bool {
+	path := strings.TrimPrefix(pkg, module)
+	return slices.Contains([]string{"e2e/chart", "e2e/cmd/lab", "e2e/lab", "e2e/stories"}, path) || strings.HasPrefix(path, "e2e/lab/")
+}
 
 // fastStages leave the race detector out: it doubles the time to build and to run.
 func fastStages() []stage {
@@ -34,11 +37,17 @@ func allStages(scratch string) []stage {
 			return tally{}, stream(ctx, "go", "run", "./e2e/cmd/lab", "build", "--output", programs)
 		}},
 		{"nested modules, vet", vetNested},
-		{"stories in the lab", func(ctx context.Context) (tally, error) {
+		{"the lab and its stories", func(ctx context.Context) (tally, error) {
 			if _, err := os.Stat(programs); err != nil {
 				return tally{}, errors.New("the lab's programs are missing, see above")
 			}
-			return tests(command(ctx, ".", env, "go", append([]string{"test", "-json", "-count=1", "-timeout=30m", "-p=1"}, needLab...)...))
+			packages, err := output(ctx, ".", "go", "list", "./e2e/...")
+			if err != nil {
+				return tally{}, err
+			}
+			packages = slices.DeleteFunc(packages, func(p string) bool { return !needLab(p) })
+			args := append([]string{"test", "-json", "-count=1", "-timeout=30m", "-p=1"}, packages...)
+			return tests(command(ctx, ".", env, "go", args...))
 		}},
 		{"a story as an unprivileged user", func(ctx context.Context) (tally, error) { return rootless(ctx, scratch, programs) }},
 	}
@@ -86,7 +95,7 @@ func unit(ctx context.Context, flags ...string) (tally, error) {
 	if err != nil {
 		return tally{}, err
 	}
-	packages = slices.DeleteFunc(packages, func(p string) bool { return slices.Contains(needLab, p) })
+	packages = slices.DeleteFunc(packages, needLab)
 	args := slices.Concat([]string{"test", "-json", "-timeout=10m"}, flags, []string{"./.ci/stages"}, packages)
 	return tests(command(ctx, ".", nil, "go", args...))
 }
