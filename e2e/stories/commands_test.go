@@ -23,6 +23,7 @@ type command func(s *story, ts *testscript.TestScript, args []string) (output st
 func verbs() map[string]command {
 	return map[string]command{
 		"kubectl":    (*story).kubectl,
+		"helm":       (*story).helm,
 		"apply":      (*story).apply,
 		"settled":    (*story).settled,
 		"vip":        (*story).vip,
@@ -95,6 +96,16 @@ func absent(s *story, ts *testscript.TestScript, args []string) (string, error) 
 
 func (s *story) kubectl(_ *testscript.TestScript, args []string) (string, error) {
 	return s.Lab.Kubectl(s.ctx, append([]string{"-n", s.Namespace}, args...)...)
+}
+
+// helm runs where the script's files are.
+func (s *story) helm(ts *testscript.TestScript, args []string) (string, error) {
+	for i, arg := range args {
+		if strings.HasSuffix(arg, ".yaml") {
+			args[i] = ts.MkAbs(arg)
+		}
+	}
+	return s.Lab.Helm(s.ctx, args...)
 }
 
 func (s *story) apply(ts *testscript.TestScript, args []string) (string, error) {

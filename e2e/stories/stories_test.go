@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -67,6 +68,12 @@ func TestStories(t *testing.T) {
 			s := newStory(env)
 			env.Defer(func() { s.end(env.T().(serial).Failed()) })
 			env.Values[storyKey{}] = s
+			chart, err := filepath.Abs("../../charts/nplbridge")
+			if err != nil {
+				return err
+			}
+			env.Setenv("CHART", chart)
+			env.Setenv("NAMESPACE", s.Namespace)
 			return s.create()
 		},
 	})
@@ -107,8 +114,9 @@ func newStory(env *testscript.Env) *story {
 }
 
 func (s *story) create() error {
-	_, err := s.Lab.Kubectl(s.ctx, "create", "namespace", s.Namespace)
-	return err
+	return s.Lab.Apply(s.ctx, fmt.Sprintf(`apiVersion: v1
+kind: Namespace
+metadata: {name: %s, labels: {pod-security.kubernetes.io/enforce: privileged}}`, s.Namespace))
 }
 
 // end stops what the story left running and lets its namespace go; the next story does not wait for it.
