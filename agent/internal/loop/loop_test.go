@@ -399,8 +399,54 @@ func TestPortOfATerminatedPodRestsUntilItsAnnotationIsOff(t *testing.T) {
 		t.Error("the port was given to another Pod while the annotation still listed it")
 	}
 	w.deliver()
-	w.after(w.settings.CoolDown)
+	w.settle()
+	w.after(w.settings.CoolDown - time.Second)
+	if b.Annotated {
+		t.Error("the port was given before it had cooled since the annotation went off")
+	}
+	w.after(time.Second)
 	if !b.Annotated {
 		t.Error("the port was never given")
+	}
+}
+
+func TestPortThatAnotherAnnotationListsIsPassedOver(t *testing.T) {
+	w := newWorld(t)
+	w.addService("web", web, 80)
+	w.settle()
+	forger := w.addPod("forger", nil)
+	forger.Annotated, forger.Annotation = true, `[{"podPort":80,"nodeIP":"192.0.2.1","nodePort":61000}]`
+	a := w.addPod("a", web)
+	w.settle()
+	if got := w.nodePort(a, 80); got != 61001 {
+		t.Errorf("node port %d, want 61001: somebody may take 61000 for the other Pod's", got)
+	}
+	if forger.Annotated {
+		t.Error("the false annotation stays")
+	}
+}
+
+// As long as the kernel does not take note of the ports that have to cool, the annotations must go on telling of them.
+func TestAnnotationStaysUntilTheKernelRemembers(t *testing.T) {
+	w := newWorld(t)
+	a := w.addPod("a", web)
+	w.addService("web", web, 80)
+	w.settle()
+	delete(w.services, "web")
+	w.flush()
+	w.start()
+	w.kernel.Before = func(op string) error { return errors.New("no") }
+	if _, _, err := w.sync(); err == nil {
+		t.Error("no error")
+	}
+	w.deliver()
+	if !a.Annotated || w.kernel.HasTables() {
+		t.Errorf("annotated %v, tables %v: the next process will not know that 61000 has to cool", a.Annotated, w.kernel.HasTables())
+	}
+	w.kernel.Before = nil
+	w.start()
+	w.settle()
+	if s, _ := w.kernel.Load(); a.Annotated || s.Cooling[tcp4(61000)] == 0 {
+		t.Errorf("annotated %v, cooling %v", a.Annotated, s.Cooling)
 	}
 }
