@@ -26,7 +26,7 @@ func (r *reporter) Refused(f model.Refusal) {
 	pod := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: name, UID: types.UID(f.PodUID)}
 	note := f.Message
 	if len(note) > noteLimit {
-		note = note[:noteLimit-3] + "..."
+		note = strings.ToValidUTF8(note[:noteLimit-3], "") + "..."
 	}
 	if f.Service == "" {
 		r.recorder.Eventf(pod, nil, corev1.EventTypeWarning, string(f.Reason), "AssignNodePort", "%s", note)

@@ -176,7 +176,6 @@ func (l *Loop) compare(now time.Time) error {
 	l.repaired = now
 	if n > 0 {
 		l.metrics.Repairs.Add(float64(n))
-		l.log.Warn("somebody changed our tables; repaired", zap.Int("repaired", n))
 		l.reread = true // the cooling ports may be gone with them
 	}
 	return nil
