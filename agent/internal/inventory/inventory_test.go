@@ -21,8 +21,6 @@ import (
 	"github.com/nplbridge/nplbridge/agent/npl"
 )
 
-func ptr[T any](v T) *T { return &v }
-
 func fullPod() *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -36,7 +34,7 @@ func fullPod() *corev1.Pod {
 				Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 80, Protocol: corev1.ProtocolTCP, HostPort: 8080, HostIP: "192.0.2.1"}}}, {Name: "no ports"}},
 			InitContainers: []corev1.Container{
 				{Name: "once", Ports: []corev1.ContainerPort{{Name: "init", ContainerPort: 1}}},
-				{Name: "sidecar", RestartPolicy: ptr(corev1.ContainerRestartPolicyAlways), Ports: []corev1.ContainerPort{{Name: "metrics", ContainerPort: 9090}}},
+				{Name: "sidecar", RestartPolicy: new(corev1.ContainerRestartPolicyAlways), Ports: []corev1.ContainerPort{{Name: "metrics", ContainerPort: 9090}}},
 			},
 		},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, Message: "m", HostIP: "192.0.2.1", PodIP: "10.0.0.1",
