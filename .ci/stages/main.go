@@ -41,7 +41,7 @@ func main() {
 		os.Exit(1)
 	}
 	// Another user must be able to enter it: the rootless story runs from there.
-	err = os.Chmod(scratch, 0o755) //nolint:gosec // see above
+	err = os.Chmod(scratch, 0o755)
 	var stages []stage
 	switch {
 	case *lint:
@@ -60,7 +60,7 @@ func main() {
 		code = 1
 	}
 	stop()
-	os.Exit(code) //nolint:gocritic // stop has run
+	os.Exit(code)
 }
 
 func runAll(ctx context.Context, stages []stage) int {

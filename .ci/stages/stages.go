@@ -57,7 +57,7 @@ func lintStages() []stage {
 	return []stage{
 		{"gofmt and vet", vet},
 		{"golangci-lint", func(ctx context.Context) (tally, error) {
-			return tally{}, stream(ctx, "go", "tool", "-modfile=.ci/tools/lint/go.mod", "golangci-lint", "run")
+			return tally{}, stream(ctx, "go", "tool", "-modfile=.ci/tools/lint/go.mod", "golangci-lint", "run", "./...", "./.ci/stages")
 		}},
 		{"go mod tidy", tidy},
 		{"nested modules, vet", vetNested},

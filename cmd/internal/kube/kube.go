@@ -62,8 +62,7 @@ func Reach(ctx context.Context, client kubernetes.Interface) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	err := client.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Error()
-	var inURL *url.Error
-	if errors.As(err, &inURL) {
+	if inURL, ok := errors.AsType[*url.Error](err); ok {
 		return inURL.Err
 	}
 	return err

@@ -60,7 +60,7 @@ func TestWaitGivesUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	err = Wait(ctx, client(t, server.URL), 0, func(error) { cancel() })
 	if !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: got %v", err)
+		t.Errorf("canceled: got %v", err)
 	}
 }
 

@@ -69,8 +69,7 @@ func (r Runner) Run(ctx context.Context, flags *pflag.FlagSet, values *settings.
 	// From here on the log is where people look.
 	if err := r.run(ctx, flags, values, level, log); err != nil {
 		log.Error(err.Error())
-		var setting *settings.Error
-		if errors.As(err, &setting) {
+		if setting, ok := errors.AsType[*settings.Error](err); ok {
 			return errors.Join(errReported, setting)
 		}
 		return errReported

@@ -113,8 +113,7 @@ func ReadStatus(ctx context.Context, path string) ([]byte, error) {
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		var op *net.OpError
-		if errors.As(err, &op) {
+		if op, ok := errors.AsType[*net.OpError](err); ok {
 			return nil, op.Err
 		}
 		return nil, err

@@ -35,9 +35,9 @@ func (t Table) Load(flags *pflag.FlagSet) (*Values, error) {
 	}
 
 	v := viper.New()
-	inFile := map[string]any{}
 	if file != "" {
-		if inFile, err = t.readFile(file); err != nil {
+		inFile, err := t.readFile(file)
+		if err != nil {
 			return nil, err
 		}
 		if err := v.MergeConfigMap(inFile); err != nil {
@@ -71,14 +71,13 @@ func (t Table) Load(flags *pflag.FlagSet) (*Values, error) {
 	return out, nil
 }
 
-// readFile returns the settings file as nested maps, after refusing keys that the table does not have: a misspelt
+// readFile returns the settings file as nested maps, after refusing keys that the table does not have: a misspelled
 // setting would otherwise be silently its default.
 func (t Table) readFile(file string) (map[string]any, error) {
 	content, err := os.ReadFile(file)
 	if err != nil {
 		fix := "name a readable YAML file in --" + ConfigFlag + " or " + t.ConfigEnv()
-		var path *fs.PathError
-		if errors.As(err, &path) {
+		if path, ok := errors.AsType[*fs.PathError](err); ok {
 			err = path.Err
 		}
 		return nil, &Error{Source: file, Reason: "cannot read the settings file: " + err.Error(), Fix: fix}

@@ -103,8 +103,7 @@ func TestErrorsNameSettingValueSourceAndFix(t *testing.T) {
 				args = []string{"--config=@"}
 			}
 			_, err := load(t, test.file, args...)
-			var e *Error
-			if !errors.As(err, &e) {
+			if _, ok := errors.AsType[*Error](err); !ok {
 				t.Fatalf("got %v, want an *Error", err)
 			}
 			for _, want := range test.want {

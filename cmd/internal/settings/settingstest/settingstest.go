@@ -3,6 +3,7 @@ package settingstest
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -89,9 +90,7 @@ func leaves(prefix string, m map[string]any, through string) map[string]any {
 			section, isMap = section[through].(map[string]any)
 		}
 		if isMap {
-			for k, v := range leaves(prefix+key+".", section, through) {
-				out[k] = v
-			}
+			maps.Copy(out, leaves(prefix+key+".", section, through))
 		} else {
 			out[prefix+key] = value
 		}
