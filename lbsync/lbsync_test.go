@@ -1,12 +1,12 @@
 package lbsync
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -261,9 +261,14 @@ func TestRestartWritesNothing(t *testing.T) {
 func TestFinalizerOrder(t *testing.T) {
 	w := newWorld(t, node(), pod("web", 1))
 	key := providers.Key{Namespace: "shop", Service: "web", Port: 80, Protocol: providers.TCP}
+	var done atomic.Bool
 	w.client.PrependReactor("patch", "services", func(a ktesting.Action) (bool, runtime.Object, error) {
-		adds := bytes.Contains(a.(ktesting.PatchAction).GetPatch(), []byte(`"finalizers":["`+annotations.Finalizer+`"]`))
-		if adds && w.lb.Writes() > 0 {
+		before, err := w.client.Tracker().Get(a.GetResource(), "shop", "web")
+		if err != nil {
+			t.Error(err)
+			return false, nil, nil
+		}
+		if !slices.Contains(before.(*corev1.Service).Finalizers, annotations.Finalizer) && w.lb.Writes() > 0 && !done.Load() {
 			t.Error("written to the load balancer before the finalizer")
 		}
 		return false, nil, nil
@@ -289,6 +294,7 @@ func TestFinalizerOrder(t *testing.T) {
 		t.Fatal("the finalizer is gone while the pool is there")
 	}
 	w.lb.FailKey(key, nil)
+	done.Store(true)
 	w.eventually("the finalizer is removed", func() bool { return !slices.Contains(w.service("web").Finalizers, annotations.Finalizer) })
 	if left := providertest.Render(w.lb.State()); left != "" {
 		t.Errorf("left on the load balancer:\n%s", left)
@@ -369,4 +375,72 @@ func TestTypeChange(t *testing.T) {
 			t.Errorf("%s: left %v", name, s.Annotations)
 		}
 	}
+}
+
+// I5: a Service that another lbsync manages is left alone, and one Event says so.
+func TestManagedByOther(t *testing.T) {
+	web := service("web")
+	web.Annotations = map[string]string{annotations.ManagedBy: "other/one/memory"}
+	web.Finalizers = []string{annotations.Finalizer}
+	w := newWorld(t, node(), web, pod("web", 1))
+	w.start("one")
+	w.eventually("an Event", func() bool {
+		events, err := w.client.EventsV1().Events("shop").List(t.Context(), metav1.ListOptions{})
+		return err == nil && len(events.Items) == 1 && events.Items[0].Reason == status.ReasonManagedByOther
+	})
+	if w.serviceWrites() > 0 || w.lb.Writes() > 0 {
+		t.Errorf("written: %v, %v", w.writes, w.lb.Journal())
+	}
+	free := w.service("web")
+	delete(free.Annotations, annotations.ManagedBy)
+	w.update(free)
+	w.eventually("taken over", func() bool { return programmed(w.service("web")) })
+}
+
+// A Service whose address another one has is told so, and served when that one goes.
+func TestAddressConflict(t *testing.T) {
+	first, second := service("web"), service("api")
+	first.Spec.LoadBalancerIP, second.Spec.LoadBalancerIP = "192.0.2.7", "192.0.2.7"
+	w := newWorld(t, node(), first, pod("web", 1), pod("api", 2))
+	w.start("one")
+	w.eventually("the first is programmed", func() bool { return programmed(w.service("web")) })
+	if _, err := w.client.CoreV1().Services("shop").Create(t.Context(), second, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("the second is told", func() bool {
+		c := meta.FindStatusCondition(w.service("api").Status.Conditions, status.Accepted)
+		return c != nil && c.Reason == "AddressConflict"
+	})
+	if w.pool("api") != nil || len(w.service("api").Finalizers) > 0 {
+		t.Error("the second is on the load balancer without an address")
+	}
+	gone := w.service("web")
+	gone.DeletionTimestamp = ptr.To(metav1.Now())
+	w.update(gone)
+	w.eventually("the second has the address", func() bool {
+		s := w.service("api")
+		return programmed(s) && s.Status.LoadBalancer.Ingress[0].IP == "192.0.2.7"
+	})
+}
+
+// Two beside two load balancers of their own: both program, one writes Services.
+func TestLocal(t *testing.T) {
+	w := newWorld(t, node(), service("web"), pod("web", 1))
+	capabilities := providertest.MemoryCapabilities()
+	capabilities.Local = true
+	w.lb = providertest.NewLoadBalancer(capabilities)
+	one, stop := w.start("one")
+	first := w.lb
+	w.eventually("the first leads", func() bool { return programmed(w.service("web")) })
+	w.lb = providertest.NewLoadBalancer(capabilities)
+	two, _ := w.start("two")
+	w.eventually("the second has it, too", func() bool { return slices.Equal(w.pool("web"), []string{"web-1:Enabled"}) })
+	if providertest.Render(first.State()) != providertest.Render(w.lb.State()) {
+		t.Errorf("the two differ:\n%s\n%s", providertest.Render(first.State()), providertest.Render(w.lb.State()))
+	}
+	if !one.Status().(Document).Leading || two.Status().(Document).Leading || !two.Status().(Document).Writing {
+		t.Error("one leads, both write their load balancers")
+	}
+	stop()
+	w.eventually("the second takes over", func() bool { return two.Status().(Document).Leading })
 }

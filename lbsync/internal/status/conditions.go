@@ -16,8 +16,10 @@ const (
 	ReasonInvalidAnnotation   = "InvalidAnnotation"     // an annotation cannot be read; what was there before stays
 	ReasonUnsupportedProtocol = "UnsupportedProtocol"   // the load balancer cannot balance a port's protocol; other ports are served
 	ReasonDisabled            = "NodePortLocalDisabled" // the user's own nodeportlocal.antrea.io/enabled is not "true"
-	ReasonManagedByOther      = "ManagedByOther"        // another lbsync has not let go of it
 )
+
+// ReasonManagedByOther is that of the Event on a Service that asks for our class while another lbsync manages it.
+const ReasonManagedByOther = "ManagedByOther"
 
 // Reasons of Programmed, beside "Provider" and a providers.Kind.
 const (

@@ -54,6 +54,7 @@ type Controller struct {
 	vips    *vip.Allocator
 	waiting map[model.ServiceKey]bool // for an address
 	told    map[model.ServiceKey]map[model.Refusal]bool
+	yielded map[model.ServiceKey]string // to whom; told once
 }
 
 // workers write that many Services at once, so that one slow answer does not hold up the others.
@@ -67,6 +68,7 @@ func (c *Controller) Init() {
 	c.vips = vip.New(c.Selection.Pools)
 	c.waiting = map[model.ServiceKey]bool{}
 	c.told = map[model.ServiceKey]map[model.Refusal]bool{}
+	c.yielded = map[model.ServiceKey]string{}
 }
 
 // Enqueue has the Service looked at soon. It does not block.
@@ -163,11 +165,9 @@ func (c *Controller) mine(s *corev1.Service) bool {
 }
 
 func (c *Controller) serve(ctx context.Context, key model.ServiceKey, s *corev1.Service) (time.Duration, error) {
-	var refused *refusal
 	if other := s.Annotations[annotations.ManagedBy]; other != "" && other != c.Selection.Manager {
-		refused = &refusal{ReasonManagedByOther, fmt.Sprintf(
-			"lbsync %q has not let go of the Service; if it is gone for good, remove the annotation %s", other, annotations.ManagedBy)}
-		return c.say(ctx, s, facts{refused: refused})
+		c.yield(s, key, other)
+		return 0, nil
 	}
 	vips, refused := c.assign(key, s)
 	s, err := c.patch(ctx, s, claim(s, c.Selection.Manager, c.Instance, vips), "")
@@ -258,6 +258,7 @@ func (c *Controller) release(key model.ServiceKey) {
 	defer c.mu.Unlock()
 	delete(c.told, key)
 	delete(c.waiting, key)
+	delete(c.yielded, key)
 	if c.vips.Release(key.String()) {
 		c.wake()
 	}

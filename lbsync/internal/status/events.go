@@ -1,6 +1,7 @@
 package status
 
 import (
+	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -8,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nplbridge/nplbridge/lbsync/internal/annotations"
 	"github.com/nplbridge/nplbridge/lbsync/internal/model"
 )
 
@@ -35,6 +37,19 @@ func (c *Controller) announce(at, before, after *corev1.Service) {
 		}
 		c.Recorder.Eventf(reference("Service", at.Namespace, at.Name, at.UID), nil, level, now.Reason, actionServe, "%s", note(now.Message))
 	}
+}
+
+// yield says, once, that the Service is left to another lbsync. It is no condition: two that both think the Service is
+// theirs would overwrite each other's for ever.
+func (c *Controller) yield(s *corev1.Service, key model.ServiceKey, other string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.yielded[key] == other {
+		return
+	}
+	c.yielded[key] = other
+	c.Recorder.Eventf(reference("Service", s.Namespace, s.Name, s.UID), nil, corev1.EventTypeWarning, ReasonManagedByOther, actionServe,
+		"%s", note(fmt.Sprintf("lbsync %q manages this Service; if that one is gone for good, remove the annotation %s", other, annotations.ManagedBy)))
 }
 
 // tell makes an Event, on the Pod, of every refusal that has not been told yet.
