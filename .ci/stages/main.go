@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"regexp"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -31,7 +33,13 @@ type stage struct {
 func main() {
 	fast := flag.Bool("fast", false, "only what needs no lab")
 	lint := flag.Bool("lint", false, "the linters instead of the tests")
+	only := flag.String("run", "", "only stages whose name matches this regular expression")
 	flag.Parse()
+	selected, err := regexp.Compile(*only)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "stages: -run %q: %v\n", *only, err)
+		os.Exit(2)
+	}
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -51,6 +59,7 @@ func main() {
 	default:
 		stages = allStages(scratch)
 	}
+	stages = slices.DeleteFunc(stages, func(s stage) bool { return !selected.MatchString(s.name) })
 	code := 1
 	if err == nil {
 		code = runAll(ctx, stages)
