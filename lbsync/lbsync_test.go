@@ -24,7 +24,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	ktesting "k8s.io/client-go/testing"
 	clocktesting "k8s.io/utils/clock/testing"
-	"k8s.io/utils/ptr"
 
 	"github.com/nplbridge/nplbridge/agent/npl"
 	"github.com/nplbridge/nplbridge/lbsync/internal/annotations"
@@ -166,7 +165,7 @@ func service(name string) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("svc-" + name)},
 		Spec: corev1.ServiceSpec{
-			Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: ptr.To("nplbridge.io/memory"),
+			Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: new("nplbridge.io/memory"),
 			Selector: map[string]string{"app": name}, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
 			Ports: []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(8080)}},
 		},
@@ -284,7 +283,7 @@ func TestFinalizerOrder(t *testing.T) {
 
 	w.lb.FailKey(key, &providers.Error{Kind: providers.Unavailable, What: "cable cut"})
 	deleting := w.service("web")
-	deleting.DeletionTimestamp = ptr.To(metav1.Now())
+	deleting.DeletionTimestamp = new(metav1.Now())
 	w.update(deleting)
 	w.eventually("the deletion was tried and failed, and the Service says so", func() bool {
 		c := meta.FindStatusCondition(w.service("web").Status.Conditions, status.Programmed)
@@ -415,7 +414,7 @@ func TestAddressConflict(t *testing.T) {
 		t.Error("the second is on the load balancer without an address")
 	}
 	gone := w.service("web")
-	gone.DeletionTimestamp = ptr.To(metav1.Now())
+	gone.DeletionTimestamp = new(metav1.Now())
 	w.update(gone)
 	w.eventually("the second has the address", func() bool {
 		s := w.service("api")

@@ -41,8 +41,7 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // KindOf returns the kind of err, or Unavailable for an error that nobody classified.
 func KindOf(err error) Kind {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind
 	}
 	return Unavailable
@@ -50,8 +49,7 @@ func KindOf(err error) Kind {
 
 // RetryAfter returns how long the change behind err has to wait by plan; 0 when that is not what err says.
 func RetryAfter(err error) time.Duration {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.RetryAfter
 	}
 	return 0

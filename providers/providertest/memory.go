@@ -3,7 +3,6 @@ package providertest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 
@@ -150,13 +149,12 @@ func (p *memoryPool) export(key providers.Key) providers.Pool {
 }
 
 func kindOr(err error, kind providers.Kind) providers.Kind {
-	var e *providers.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*providers.Error](err); ok {
 		return e.Kind
 	}
 	return kind
 }
 
-func conflict(format string, args ...any) error {
-	return &providers.Error{Kind: providers.Conflict, What: fmt.Sprintf(format, args...)}
+func conflict(what string) error {
+	return &providers.Error{Kind: providers.Conflict, What: what}
 }

@@ -26,8 +26,8 @@ func fullPod() *corev1.Pod {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "shop", Name: "web-1", UID: "u1", ResourceVersion: "7", Labels: map[string]string{"app": "web"},
 			ManagedFields:              []metav1.ManagedFieldsEntry{{Manager: "kubelet"}},
-			DeletionTimestamp:          ptr.To(metav1.NewTime(now)),
-			DeletionGracePeriodSeconds: ptr.To(int64(30)),
+			DeletionTimestamp:          new(metav1.NewTime(now)),
+			DeletionGracePeriodSeconds: new(int64(30)),
 			Annotations: map[string]string{
 				"other": "x", npl.Annotation: `[{"podPort":8080,"nodeIP":"192.0.2.11","nodePort":61001,"protocol":"tcp"},{}]`,
 			},
@@ -98,7 +98,7 @@ func TestSelection(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: "shop", Name: "web", Finalizers: []string{annotations.Finalizer}, Annotations: map[string]string{annotations.ManagedBy: c.Manager},
 			},
-			Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: ptr.To(c.Class)},
+			Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: new(c.Class)},
 		}
 		edit(s)
 		return s
@@ -110,11 +110,11 @@ func TestSelection(t *testing.T) {
 		ours, admitted, vips bool
 	}{
 		{"ours", false, func(*corev1.Service) {}, true, true, false},
-		{"another class", false, func(s *corev1.Service) { s.Spec.LoadBalancerClass = ptr.To("nplbridge.io/avi") }, false, true, false},
+		{"another class", false, func(s *corev1.Service) { s.Spec.LoadBalancerClass = new("nplbridge.io/avi") }, false, true, false},
 		{"another class and manager", false, func(s *corev1.Service) {
-			s.Spec.LoadBalancerClass, s.Annotations[annotations.ManagedBy] = ptr.To("nplbridge.io/avi"), "ns/name/avi"
+			s.Spec.LoadBalancerClass, s.Annotations[annotations.ManagedBy] = new("nplbridge.io/avi"), "ns/name/avi"
 		}, false, false, false},
-		{"another class, no manager", false, func(s *corev1.Service) { s.Spec.LoadBalancerClass, s.Annotations = ptr.To("nplbridge.io/avi"), nil }, false, false, false},
+		{"another class, no manager", false, func(s *corev1.Service) { s.Spec.LoadBalancerClass, s.Annotations = new("nplbridge.io/avi"), nil }, false, false, false},
 		{"no class", false, func(s *corev1.Service) { s.Spec.LoadBalancerClass = nil }, false, true, false},
 		{"no class, and we take those", true, func(s *corev1.Service) { s.Spec.LoadBalancerClass = nil }, true, true, false},
 		{"another type", true, func(s *corev1.Service) { s.Spec.Type, s.Spec.LoadBalancerClass = corev1.ServiceTypeClusterIP, nil }, false, true, false},

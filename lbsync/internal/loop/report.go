@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -52,9 +53,7 @@ func (l *Loop) Reports() map[model.ServiceKey]Report {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	out := make(map[model.ServiceKey]Report, len(l.reports))
-	for key, r := range l.reports {
-		out[key] = r
-	}
+	maps.Copy(out, l.reports)
 	return out
 }
 

@@ -4,6 +4,7 @@ package model
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/nplbridge/nplbridge/agent/npl"
@@ -85,12 +86,7 @@ type Node struct {
 
 // Has reports whether a is an address of the Node.
 func (n *Node) Has(a netip.Addr) bool {
-	for _, own := range n.Addresses {
-		if own == a {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(n.Addresses, a)
 }
 
 // Endpoint is a Pod that a Service selects, with its Node, which is nil while it is unknown or has no addresses.

@@ -37,7 +37,7 @@ func Between(current, wanted providers.State) providers.Changes {
 // eachPair calls visit with both sides of every key, in order; a side that lacks the key is nil.
 func eachPair[T any](a, b []T, keyOf func(*T) providers.Key, visit func(key providers.Key, a, b *T)) {
 	for len(a) > 0 || len(b) > 0 {
-		order := 0
+		var order int
 		switch {
 		case len(a) == 0:
 			order = 1

@@ -198,8 +198,7 @@ func (c *Controller) assign(key model.ServiceKey, s *corev1.Service) ([]netip.Ad
 	if slices.ContainsFunc(before, func(a netip.Addr) bool { return !slices.Contains(vips, a) }) {
 		c.wake()
 	}
-	var no *vip.Error
-	if errors.As(err, &no) {
+	if no, ok := errors.AsType[*vip.Error](err); ok {
 		c.waiting[key] = true
 		return vips, &refusal{string(no.Reason), no.Message}
 	}

@@ -223,7 +223,7 @@ func ingress(s *corev1.Service, vips []netip.Addr, report loop.Report) []corev1.
 			if slices.ContainsFunc(report.Ports, func(p loop.PortReport) bool {
 				return p.Unsupported && int32(p.Key.Port) == port.Port && string(p.Key.Protocol) == string(port.Protocol)
 			}) {
-				status.Error = ptr.To(portError)
+				status.Error = new(portError)
 			}
 			entry.Ports = append(entry.Ports, status)
 		}

@@ -3,6 +3,7 @@ package status
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"reflect"
 	"testing"
@@ -151,9 +152,7 @@ func TestClaimAndLetGo(t *testing.T) {
 		{name: "another lbsync's", annotations: map[string]string{npl.EnabledAnnotation: "true", annotations.EnabledBy: "other/one"}, claimed: "true", letGo: "true"},
 	} {
 		s := web()
-		for k, v := range test.annotations {
-			s.Annotations[k] = v
-		}
+		maps.Copy(s.Annotations, test.annotations)
 		claimed := claim(s, manager, instance, vips)
 		if got := claimed.Annotations[npl.EnabledAnnotation]; got != test.claimed || (claimed.Annotations[annotations.EnabledBy] == instance) != test.claimedBy {
 			t.Errorf("%s: claimed %v", test.name, claimed.Annotations)
