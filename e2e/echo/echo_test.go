@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -147,7 +148,7 @@ func TestLingerServesAndAsksToClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	tcp.SetDeadline(time.Now().Add(30 * time.Second))
-	if _, err := tcp.Read(make([]byte, 1)); err != io.EOF {
+	if _, err := tcp.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("idle connection after shutdown: %v, want EOF", err)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -260,32 +259,6 @@ func TestWaitingReasons(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestHeartbeats(t *testing.T) {
-	c := theCluster(t)
-	renewed := func() time.Time {
-		lease, err := c.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), "node-1", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return lease.Spec.RenewTime.Time
-	}
-	next := func(after time.Time) bool {
-		poll(t, func() string { return "the Lease is not renewed" }, func() bool { return renewed().After(after) })
-		return true
-	}
-	next(renewed())
-	c.node.PauseHeartbeats(true)
-	// A renewal that was under way when the pause began may still land, one interval later none is.
-	time.Sleep(3 * c.node.cfg.Heartbeat)
-	paused := renewed()
-	time.Sleep(5 * c.node.cfg.Heartbeat)
-	if got := renewed(); !got.Equal(paused) {
-		t.Errorf("renewed at %s while paused, before that at %s", got, paused)
-	}
-	c.node.PauseHeartbeats(false)
-	next(paused)
 }
 
 func TestEventsTellTheStory(t *testing.T) {

@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	"github.com/nplbridge/nplbridge/e2e/lab/internal/build"
@@ -179,7 +178,7 @@ func (c *cluster) create(t *testing.T, name, spec string) *corev1.Pod {
 	}
 	pod.Spec.NodeName = c.node.cfg.Name
 	if pod.Spec.TerminationGracePeriodSeconds == nil {
-		pod.Spec.TerminationGracePeriodSeconds = ptr.To(int64(1)) // most scripts here do not listen to signals
+		pod.Spec.TerminationGracePeriodSeconds = new(int64(1)) // most scripts here do not listen to signals
 	}
 	poll(t, func() string { return "create " + name }, func() bool {
 		created, err := c.client.CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})

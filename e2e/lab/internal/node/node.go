@@ -102,7 +102,9 @@ func (n *Node) Run(ctx context.Context) error {
 	if err := n.register(ctx); err != nil {
 		return err
 	}
-	tasks.Go(func() { n.heartbeat(ctx) })
+	ticker := time.NewTicker(n.cfg.Heartbeat)
+	defer ticker.Stop()
+	tasks.Go(func() { n.heartbeat(ctx, ticker.C) })
 	return n.watchPods(ctx)
 }
 

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/utils/ptr"
 
 	"github.com/nplbridge/nplbridge/e2e/lab/internal/node/lifecycle"
 )
@@ -182,7 +181,7 @@ func statusPatch(known *corev1.Pod, status corev1.PodStatus) ([]byte, error) {
 // delete removes the Pod for good.
 func (p *publisher) delete(ctx context.Context, known *corev1.Pod) error {
 	err := p.client.CoreV1().Pods(known.Namespace).Delete(ctx, known.Name, metav1.DeleteOptions{
-		GracePeriodSeconds: ptr.To(int64(0)),
+		GracePeriodSeconds: new(int64(0)),
 		Preconditions:      metav1.NewUIDPreconditions(string(known.UID)),
 	})
 	if apierrors.IsConflict(err) {

@@ -9,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/nplbridge/nplbridge/e2e/lab/internal/node/container"
 )
@@ -111,13 +110,13 @@ func TestRightsOf(t *testing.T) {
 		err   string
 	}{
 		"nothing": {nil, nil, container.User{}, ""},
-		"non-root without a user is the usual one": {&corev1.PodSecurityContext{RunAsNonRoot: ptr.To(true)}, nil, container.User{UID: nonRootUser, GID: nonRootUser}, ""},
+		"non-root without a user is the usual one": {&corev1.PodSecurityContext{RunAsNonRoot: new(true)}, nil, container.User{UID: nonRootUser, GID: nonRootUser}, ""},
 		"the container's word counts": {
-			&corev1.PodSecurityContext{RunAsUser: ptr.To(int64(1)), RunAsGroup: ptr.To(int64(2)), SupplementalGroups: []int64{3}, FSGroup: ptr.To(int64(4))},
-			&corev1.SecurityContext{RunAsUser: ptr.To(int64(5)), AllowPrivilegeEscalation: ptr.To(false)},
+			&corev1.PodSecurityContext{RunAsUser: new(int64(1)), RunAsGroup: new(int64(2)), SupplementalGroups: []int64{3}, FSGroup: new(int64(4))},
+			&corev1.SecurityContext{RunAsUser: new(int64(5)), AllowPrivilegeEscalation: new(false)},
 			container.User{UID: 5, GID: 2, Groups: []int{3, 4}, NoNewPrivs: true}, "",
 		},
-		"contradiction":      {&corev1.PodSecurityContext{RunAsUser: ptr.To(int64(0))}, &corev1.SecurityContext{RunAsNonRoot: ptr.To(true)}, container.User{}, "runAsNonRoot and runAsUser 0"},
+		"contradiction":      {&corev1.PodSecurityContext{RunAsUser: new(int64(0))}, &corev1.SecurityContext{RunAsNonRoot: new(true)}, container.User{}, "runAsNonRoot and runAsUser 0"},
 		"no such capability": {nil, &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"X"}}}, container.User{}, `"X": no such capability`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
-	"k8s.io/utils/ptr"
 )
 
 // version is the Kubernetes version that the Node says it is of.
@@ -152,10 +151,8 @@ func (n *Node) reportStatus(ctx context.Context) error {
 // statusEvery is how many heartbeats make one status report; Leases carry the rest, as with a kubelet.
 const statusEvery = 6
 
-// heartbeat renews the Lease until ctx ends and reports the status now and then, both at once after a pause.
-func (n *Node) heartbeat(ctx context.Context) {
-	ticker := time.NewTicker(n.cfg.Heartbeat)
-	defer ticker.Stop()
+// heartbeat renews the Lease at every tick until ctx ends and reports the status now and then, both at once after a pause.
+func (n *Node) heartbeat(ctx context.Context, ticks <-chan time.Time) {
 	for beat := 1; ; beat++ {
 		report := beat%statusEvery == 0
 		select {
@@ -163,7 +160,7 @@ func (n *Node) heartbeat(ctx context.Context) {
 			return
 		case <-n.resumed:
 			report = true
-		case <-ticker.C:
+		case <-ticks:
 		}
 		if n.paused.Load() {
 			continue
@@ -205,7 +202,7 @@ func (n *Node) makeLease(ctx context.Context, now metav1.MicroTime) error {
 			Name: n.cfg.Name, Namespace: corev1.NamespaceNodeLease,
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: n.cfg.Name, UID: node.UID}},
 		},
-		Spec: coordinationv1.LeaseSpec{HolderIdentity: &n.cfg.Name, LeaseDurationSeconds: ptr.To(int32(40)), RenewTime: &now},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: &n.cfg.Name, LeaseDurationSeconds: new(int32(40)), RenewTime: &now},
 	}, metav1.CreateOptions{})
 	return err
 }

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/remotecommand"
-	"k8s.io/utils/ptr"
 )
 
 func TestLogsThroughTheAPIServer(t *testing.T) {
@@ -35,10 +34,10 @@ volumes: [{name: d, hostPath: {path: /tmp/talk}}]
 		}
 		return text == "one\ntwo\nthree\n"
 	})
-	if text, err := read(corev1.PodLogOptions{TailLines: ptr.To(int64(1))}); err != nil || text != "three\n" {
+	if text, err := read(corev1.PodLogOptions{TailLines: new(int64(1))}); err != nil || text != "three\n" {
 		t.Errorf("last line: %q, %v", text, err)
 	}
-	if text, err := read(corev1.PodLogOptions{LimitBytes: ptr.To(int64(5))}); err != nil || text != "one\nt" {
+	if text, err := read(corev1.PodLogOptions{LimitBytes: new(int64(5))}); err != nil || text != "one\nt" {
 		t.Errorf("five bytes: %q, %v", text, err)
 	}
 	if _, err := read(corev1.PodLogOptions{Previous: true}); err == nil {

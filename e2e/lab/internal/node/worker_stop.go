@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"slices"
 	"syscall"
 	"time"
 
@@ -54,8 +55,8 @@ func (w *worker) nextToStop() []*run {
 	if len(now) > 0 {
 		return now
 	}
-	for i := len(w.containers) - 1; i >= 0; i-- {
-		if r := w.runs[w.containers[i].Spec.Name]; r != nil {
+	for _, c := range slices.Backward(w.containers) {
+		if r := w.runs[c.Spec.Name]; r != nil {
 			return []*run{r}
 		}
 	}

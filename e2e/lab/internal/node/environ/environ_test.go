@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 )
 
 func TestExpand(t *testing.T) {
@@ -153,10 +152,10 @@ func TestVariables(t *testing.T) {
 		"key":                {env: []corev1.EnvVar{cmRef("cm", "K", nil)}, want: []string{"X=from-cm"}},
 		"no object":          {env: []corev1.EnvVar{cmRef("none", "K", nil)}, err: `environment variable X: configmap "none" not found`},
 		"no key":             {env: []corev1.EnvVar{cmRef("cm", "none", nil)}, err: "couldn't find key none in ConfigMap cm"},
-		"optional object":    {env: []corev1.EnvVar{cmRef("none", "K", ptr.To(true))}},
-		"optional key":       {env: []corev1.EnvVar{cmRef("cm", "none", ptr.To(true))}},
+		"optional object":    {env: []corev1.EnvVar{cmRef("none", "K", new(true))}},
+		"optional key":       {env: []corev1.EnvVar{cmRef("cm", "none", new(true))}},
 		"no source":          {from: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "none"}}}}, err: `secret "none" not found`},
-		"optional source":    {from: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "none"}, Optional: ptr.To(true)}}}},
+		"optional source":    {from: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "none"}, Optional: new(true)}}}},
 		"unknown kind":       {env: []corev1.EnvVar{{Name: "X", ValueFrom: &corev1.EnvVarSource{}}}, err: "not supported"},
 		"a field":            {env: []corev1.EnvVar{{Name: "X", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.podIP"}}}}, want: []string{"X=10.0.0.1"}},
 		"a field that isn't": {env: []corev1.EnvVar{{Name: "X", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "x"}}}}, err: `fieldRef "x"`},

@@ -71,6 +71,7 @@ func ready(phase corev1.PodPhase, f Facts) corev1.PodCondition {
 	case corev1.PodFailed:
 		c.Status, c.Reason = corev1.ConditionFalse, "PodFailed"
 		return c
+	default: // its containers decide
 	}
 	var unready []string
 	for _, container := range f.Containers {

@@ -17,7 +17,7 @@ var kinds = map[byte]Kind{'i': Init, 's': Sidecar, 'm': Main}
 // build makes containers from words such as "i1:ok m2:run s3:wait m4:fail m5:back" (back: fails, waits for its turn).
 func build(words string) []*Container {
 	var all []*Container
-	for _, word := range strings.Fields(words) {
+	for word := range strings.FieldsSeq(words) {
 		name, state, _ := strings.Cut(word, ":")
 		c := &Container{Spec: corev1.Container{Name: name}, Kind: kinds[name[0]], State: waiting("ContainerCreating", "")}
 		switch state {

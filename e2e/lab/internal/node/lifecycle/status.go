@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 )
 
 // Facts are what the Node knows of a Pod.
@@ -25,7 +24,7 @@ type Facts struct {
 func Status(pod *corev1.Pod, f Facts, now time.Time) corev1.PodStatus {
 	s := *pod.Status.DeepCopy()
 	s.ObservedGeneration = pod.Generation
-	s.StartTime = ptr.To(stamp(f.StartTime))
+	s.StartTime = new(stamp(f.StartTime))
 	s.HostIP, s.HostIPs = "", nil
 	for _, a := range f.HostIPs {
 		s.HostIPs = append(s.HostIPs, corev1.HostIP{IP: a.String()})
@@ -58,7 +57,7 @@ func Status(pod *corev1.Pod, f Facts, now time.Time) corev1.PodStatus {
 func (c *Container) status(imageID func(string) string) corev1.ContainerStatus {
 	s := corev1.ContainerStatus{
 		Name: c.Spec.Name, Image: c.Spec.Image, State: *c.State.DeepCopy(), RestartCount: c.RestartCount,
-		Ready: c.Ready, Started: ptr.To(c.Started),
+		Ready: c.Ready, Started: new(c.Started),
 	}
 	if c.ID != "" {
 		s.ContainerID, s.ImageID = c.ID, imageID(c.Spec.Image)

@@ -131,6 +131,7 @@ func (s *Store) readAndWatch(ctx context.Context, key Key, e *entry, works func(
 			s.set(e, nil)
 		case watch.Error:
 			return nil // read again
+		default: // bookmarks, which were not asked for
 		}
 	}
 	return nil

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/utils/ptr"
 )
 
 func TestTokensAreRefreshedInTime(t *testing.T) {
@@ -45,7 +44,7 @@ func TestTokensAreRefreshedInTime(t *testing.T) {
 			t.Errorf("got %q, %v; want %q", got, err, want)
 		}
 	}
-	api := corev1.ServiceAccountTokenProjection{ExpirationSeconds: ptr.To(int64(1000))}
+	api := corev1.ServiceAccountTokenProjection{ExpirationSeconds: new(int64(1000))}
 	want(api, "[]-1")
 	want(corev1.ServiceAccountTokenProjection{Audience: "x"}, "[x]-2")
 	want(api, "[]-1")

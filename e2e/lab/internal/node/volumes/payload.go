@@ -3,6 +3,7 @@ package volumes
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -81,9 +82,7 @@ func (p Payload) addConfigMap(in Inputs, name string, items []corev1.KeyToPath, 
 		return missing("configmap", name, optional)
 	}
 	data := make(map[string]string, len(cm.Data)+len(cm.BinaryData))
-	for key, value := range cm.Data {
-		data[key] = value
-	}
+	maps.Copy(data, cm.Data)
 	for key, value := range cm.BinaryData {
 		data[key] = string(value)
 	}

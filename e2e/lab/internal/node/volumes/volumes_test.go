@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
 	"github.com/nplbridge/nplbridge/e2e/lab/internal/node/environ"
@@ -38,7 +37,7 @@ func named(name string) corev1.LocalObjectReference { return corev1.LocalObjectR
 func TestOf(t *testing.T) {
 	configMap := func(s corev1.ConfigMapVolumeSource) corev1.VolumeSource { return corev1.VolumeSource{ConfigMap: &s} }
 	projected := func(sources ...corev1.VolumeProjection) corev1.VolumeSource {
-		return corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: sources, DefaultMode: ptr.To(int32(0o600))}}
+		return corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: sources, DefaultMode: new(int32(0o600))}}
 	}
 	for name, tc := range map[string]struct {
 		source corev1.VolumeSource
@@ -47,13 +46,13 @@ func TestOf(t *testing.T) {
 		err    string
 	}{
 		"configMap": {source: configMap(corev1.ConfigMapVolumeSource{LocalObjectReference: named("cm")}), want: Payload{"k": {"v", 0o644}, "l": {"w", 0o644}, "bin": {"\x00", 0o644}}},
-		"items":     {source: configMap(corev1.ConfigMapVolumeSource{LocalObjectReference: named("cm"), Items: []corev1.KeyToPath{{Key: "k", Path: "dir/x", Mode: ptr.To(int32(0o400))}}}), want: Payload{"dir/x": {"v", 0o400}}},
+		"items":     {source: configMap(corev1.ConfigMapVolumeSource{LocalObjectReference: named("cm"), Items: []corev1.KeyToPath{{Key: "k", Path: "dir/x", Mode: new(int32(0o400))}}}), want: Payload{"dir/x": {"v", 0o400}}},
 		"no key":    {source: configMap(corev1.ConfigMapVolumeSource{LocalObjectReference: named("cm"), Items: []corev1.KeyToPath{{Key: "none", Path: "x"}}}), err: `references non-existent key "none" of configmap cm`},
-		"optional":  {source: configMap(corev1.ConfigMapVolumeSource{LocalObjectReference: named("none"), Optional: ptr.To(true)}), want: Payload{}},
+		"optional":  {source: configMap(corev1.ConfigMapVolumeSource{LocalObjectReference: named("none"), Optional: new(true)}), want: Payload{}},
 		"missing":   {source: configMap(corev1.ConfigMapVolumeSource{LocalObjectReference: named("none")}), err: `volume "v": configmap "none" not found`},
 		"escape":    {source: configMap(corev1.ConfigMapVolumeSource{LocalObjectReference: named("cm"), Items: []corev1.KeyToPath{{Key: "k", Path: "a/../../x"}}}), err: "must stay inside the volume"},
 		"reserved":  {source: configMap(corev1.ConfigMapVolumeSource{LocalObjectReference: named("cm"), Items: []corev1.KeyToPath{{Key: "k", Path: "..data"}}}), err: "must stay inside the volume"},
-		"secret":    {source: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s", DefaultMode: ptr.To(int32(0o400))}}, want: Payload{"k": {"secret", 0o400}}},
+		"secret":    {source: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s", DefaultMode: new(int32(0o400))}}, want: Payload{"k": {"secret", 0o400}}},
 		"downward":  {source: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{{Path: "labels", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels"}}}}}, want: Payload{"labels": {`a="b"`, 0o644}}},
 		"projected": {source: projected(
 			corev1.VolumeProjection{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", Audience: "x"}},
