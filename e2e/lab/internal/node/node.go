@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -231,9 +230,3 @@ func (n *Node) PodNetNS(namespace, name string) (path string, ok bool) {
 	}
 	return "", false
 }
-
-// hostIP is the address that others reach the Node's log server by.
-func (n *Node) hostIP() netip.Addr { return n.cfg.Addresses[0] }
-
-// settle is how long to wait between attempts to register.
-const settle = 200 * time.Millisecond

@@ -31,6 +31,9 @@ func (n *Node) capacity() corev1.ResourceList {
 	}
 }
 
+// registerRetry is how long to wait between attempts to register.
+const registerRetry = 200 * time.Millisecond
+
 // register creates the Node, or takes over one of that name, and reports it ready. It tries until ctx ends: the API
 // server may still be starting.
 func (n *Node) register(ctx context.Context) error {
@@ -45,7 +48,7 @@ func (n *Node) register(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("register Node %s: %w", n.cfg.Name, err)
-		case <-time.After(settle):
+		case <-time.After(registerRetry):
 		}
 	}
 }

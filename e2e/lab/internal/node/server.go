@@ -37,7 +37,7 @@ func (n *Node) serveLogs(ctx context.Context) (*http.Server, error) {
 		}
 		cert = made
 	}
-	address := netip.AddrPortFrom(n.hostIP(), logPort).String()
+	address := netip.AddrPortFrom(n.cfg.Addresses[0], logPort).String()
 	listener, err := netns.Listen(ctx, n.cfg.NetNSPath, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("node %s: listen for log requests on %s: %w", n.cfg.Name, address, err)
