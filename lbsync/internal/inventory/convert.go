@@ -48,6 +48,7 @@ func (c Selection) Service(s *corev1.Service) model.Service {
 		Ours:            c.Ours(s),
 		Admitted:        c.Admitted(s),
 		Deleting:        s.DeletionTimestamp != nil,
+		Unservable:      len(s.Spec.LoadBalancerSourceRanges) > 0,
 		Selector:        s.Spec.Selector,
 		PublishNotReady: s.Spec.PublishNotReadyAddresses,
 	}

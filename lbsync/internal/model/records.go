@@ -29,6 +29,9 @@ type Service struct {
 	Ours     bool // type LoadBalancer of our class
 	Admitted bool // it carries our finalizer, so writing to the load balancer is safe
 	Deleting bool
+	// Unservable is true when the Service asks for a restriction that nobody here can enforce: serving it without would
+	// let in whom it keeps out.
+	Unservable bool
 
 	Selector        map[string]string
 	Ports           []ServicePort
@@ -40,7 +43,7 @@ type Service struct {
 }
 
 // Wanted reports whether the Service is to be on the load balancer.
-func (s Service) Wanted() bool { return s.Ours && s.Admitted && !s.Deleting }
+func (s Service) Wanted() bool { return s.Ours && s.Admitted && !s.Deleting && !s.Unservable }
 
 // ServicePort is one port of a Service. Its target is a number or, when TargetNumber is 0, a name.
 type ServicePort struct {

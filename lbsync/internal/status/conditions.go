@@ -12,10 +12,12 @@ const (
 
 // Reasons of Accepted, beside those of vip.Reason.
 const (
-	ReasonAccepted            = "Accepted"              // True
-	ReasonInvalidAnnotation   = "InvalidAnnotation"     // an annotation cannot be read; what was there before stays
-	ReasonUnsupportedProtocol = "UnsupportedProtocol"   // the load balancer cannot balance a port's protocol; other ports are served
-	ReasonDisabled            = "NodePortLocalDisabled" // the user's own nodeportlocal.antrea.io/enabled is not "true"
+	ReasonAccepted            = "Accepted"                   // True
+	ReasonInvalidAnnotation   = "InvalidAnnotation"          // an annotation cannot be read; what was there before stays
+	ReasonUnsupportedProtocol = "UnsupportedProtocol"        // the load balancer cannot balance a port's protocol; other ports are served
+	ReasonSourceRanges        = "SourceRangesUnsupported"    // it asks to keep clients out, which lbsync cannot: it is not served at all
+	ReasonSessionAffinity     = "SessionAffinityUnsupported" // it is served without session affinity
+	ReasonDisabled            = "NodePortLocalDisabled"      // the user's own nodeportlocal.antrea.io/enabled is not "true"
 )
 
 // ReasonManagedByOther is that of the Event on a Service that asks for our class while another lbsync manages it.

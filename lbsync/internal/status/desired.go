@@ -27,6 +27,10 @@ type refusal struct{ reason, message string }
 
 // request reads what addresses the Service asks for. A malformed annotation is a refusal, not a missing request.
 func request(s *corev1.Service) (vip.Request, *refusal) {
+	if ranges := s.Spec.LoadBalancerSourceRanges; len(ranges) > 0 {
+		return vip.Request{}, &refusal{ReasonSourceRanges, fmt.Sprintf("spec.loadBalancerSourceRanges (%s) cannot be enforced yet, so the "+
+			"Service is not served; remove the field to serve it to everybody", strings.Join(ranges, ", "))}
+	}
 	r := vip.Request{}
 	for _, family := range s.Spec.IPFamilies {
 		r.Families = append(r.Families, npl.Family(family))
@@ -154,6 +158,8 @@ func accepted(s *corev1.Service, refused *refusal, report loop.Report) metav1.Co
 	case len(unsupported) > 0:
 		c.Reason = ReasonUnsupportedProtocol
 		c.Message = "the load balancer cannot balance " + strings.Join(unsupported, ", ") + "; the other ports are served"
+	case s.Spec.SessionAffinity == corev1.ServiceAffinityClientIP:
+		c.Reason, c.Message = ReasonSessionAffinity, "spec.sessionAffinity ClientIP is not supported yet; the Service is served without it"
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonAccepted, "the Service is served"
 	}
@@ -168,6 +174,9 @@ func programmed(s *corev1.Service, f facts) (metav1.Condition, time.Duration) {
 		return c, 0
 	}
 	if !report.Wanted {
+		if f.refused != nil {
+			c.Reason, c.Message = ReasonNotAccepted, "the Service is not served, see the condition "+Accepted
+		}
 		if f.trouble != nil {
 			c.Reason, c.Message = reasonProviderPrefix+string(providers.KindOf(f.trouble)), f.trouble.Error()
 		}

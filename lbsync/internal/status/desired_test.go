@@ -62,6 +62,10 @@ func TestSpeak(t *testing.T) {
 	disabled, badAlgorithm := web(), web()
 	disabled.Annotations[npl.EnabledAnnotation] = "false"
 	badAlgorithm.Annotations[annotations.Algorithm] = "fastest"
+	sticky, restricted := web(), web()
+	sticky.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+	restricted.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/28"}
+	_, outOfReach := request(restricted)
 	for _, test := range []struct {
 		name                 string
 		service              *corev1.Service
@@ -71,6 +75,8 @@ func TestSpeak(t *testing.T) {
 		again                time.Duration
 	}{
 		{"all is well", web(), facts{vips: vips, report: report(port(53, "UDP"), port(80, "TCP"))}, "Accepted", "Programmed", "192.0.2.1 53 80", 0},
+		{"session affinity", sticky, facts{vips: vips, report: report(port(53, "UDP"), port(80, "TCP"))}, "SessionAffinityUnsupported", "Programmed", "192.0.2.1 53 80", 0},
+		{"source ranges", restricted, facts{refused: outOfReach, vips: vips}, "SourceRangesUnsupported", "NotAccepted", "", 0},
 		{"a protocol that cannot be balanced", web(), facts{vips: vips, report: report(port(53, "UDP", unsupported), port(80, "TCP"))},
 			"UnsupportedProtocol", "Programmed", "192.0.2.1 53! 80", 0},
 		{"no protocol can be balanced", web(), facts{vips: vips, report: report(port(53, "UDP", unsupported))}, "UnsupportedProtocol", "NotAccepted", "", 0},
