@@ -117,13 +117,18 @@ func TestWaitingIsTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan error)
+	done := make(chan error, 1)
 	go func() {
 		_, err := b.tool(t.Context(), testTool)
 		done <- err
 	}()
-	if line := <-told; !strings.HasPrefix(line, "waiting for another build of tool ... ") {
-		t.Errorf("progress is %q", line)
+	select {
+	case line := <-told:
+		if !strings.HasPrefix(line, "waiting for another build of tool ... ") {
+			t.Errorf("progress is %q", line)
+		}
+	case err := <-done:
+		t.Fatalf("the second builder did not wait: %v", err)
 	}
 	unlock()
 	if err := <-done; err != nil {

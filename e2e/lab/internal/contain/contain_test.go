@@ -203,10 +203,21 @@ func TestNothingIsLeft(t *testing.T) {
 					t.Fatalf("%q, %v", line, err)
 				}
 				inside := membersOf(t, cmd.Process.Pid)
+				t.Cleanup(func() { // of a test that failed
+					for pid := range inside {
+						if isMember(pid, inside[pid]) {
+							_ = syscall.Kill(pid, syscall.SIGKILL)
+						}
+					}
+				})
 				if len(inside) < 4 {
 					t.Fatalf("found only %v inside, want PID 1, the function and two sleeps", inside)
 				}
 				if err := cmd.Process.Signal(test.signal); err != nil {
+					t.Fatal(err)
+				}
+				// What is left inside would hold the pipe open.
+				if err := out.(*os.File).SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
 					t.Fatal(err)
 				}
 				rest, err := io.ReadAll(reader)
@@ -219,7 +230,7 @@ func TestNothingIsLeft(t *testing.T) {
 				}
 				eventually(t, func() error {
 					for pid, namespace := range inside {
-						if now, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid)); err == nil && now == namespace {
+						if isMember(pid, namespace) {
 							return fmt.Errorf("process %d is still there", pid)
 						}
 					}
@@ -234,6 +245,36 @@ func TestNothingIsLeft(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A signal that comes as soon as PID 1 exists, but cannot handle it yet, is not lost.
+func TestEarlySignal(t *testing.T) {
+	eachUser(t, func(t *testing.T, start func(string) *exec.Cmd) {
+		for range 5 {
+			cmd := start("stay")
+			cmd.WaitDelay = 20 * time.Second
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, func() error {
+				if len(childrenOf(t, cmd.Process.Pid)) == 0 {
+					return errors.New("no PID 1 yet")
+				}
+				return nil
+			})
+			if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- cmd.Wait() }()
+			select {
+			case <-ended: // by the function or, before that handles signals, by the signal
+			case <-time.After(20 * time.Second):
+				_ = cmd.Process.Kill()
+				t.Fatal("the launcher runs on after an early interrupt")
+			}
+		}
+	})
 }
 
 func TestHost(t *testing.T) {
@@ -330,14 +371,7 @@ func TestExplain(t *testing.T) {
 // membersOf finds all processes in the PID namespace that a launcher made, with the namespace's name.
 func membersOf(t *testing.T, launcher int) map[int]string {
 	t.Helper()
-	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", launcher)) // one for each thread
-	if err != nil {
-		t.Fatal(err)
-	}
-	var inits []string
-	for _, list := range lists {
-		inits = append(inits, strings.Fields(read(t, list))...)
-	}
+	inits := childrenOf(t, launcher)
 	if len(inits) != 1 {
 		t.Fatalf("the launcher has children %v, want PID 1 alone", inits)
 	}
@@ -360,6 +394,29 @@ func membersOf(t *testing.T, launcher int) map[int]string {
 		}
 	}
 	return members
+}
+
+func isMember(pid int, namespace string) bool {
+	now, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
+	return err == nil && now == namespace
+}
+
+// childrenOf lists the children of all threads of a process.
+func childrenOf(t *testing.T, pid int) []string {
+	t.Helper()
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var children []string
+	for _, list := range lists {
+		content, err := os.ReadFile(list)
+		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ESRCH) { // the thread has ended
+			t.Fatal(err)
+		}
+		children = append(children, strings.Fields(string(content))...)
+	}
+	return children
 }
 
 func eventually(t *testing.T, check func() error) {

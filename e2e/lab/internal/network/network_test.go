@@ -83,7 +83,7 @@ func TestEveryoneReachesEveryone(t *testing.T) {
 					for from, source := range places {
 						peer, err := ask(t, source.path, server)
 						if err != nil {
-							t.Errorf("%s to %s (%s): %v", from, to, server, err)
+							t.Fatalf("%s to %s (%s): %v", from, to, server, err)
 						} else if from != to && !contains(source.addresses, peer) {
 							t.Errorf("%s to %s (%s): seen as %s, want one of %v", from, to, server, peer, source.addresses)
 						}
