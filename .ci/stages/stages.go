@@ -36,7 +36,6 @@ func allStages(scratch string) []stage {
 		{"the lab's programs", func(ctx context.Context) (tally, error) {
 			return tally{}, stream(ctx, "go", "run", "./e2e/cmd/lab", "build", "--output", programs)
 		}},
-		{"nested modules, vet", vetNested},
 		{"the lab and its stories", func(ctx context.Context) (tally, error) {
 			if _, err := os.Stat(programs); err != nil {
 				return tally{}, errors.New("the lab's programs are missing, see above")
@@ -48,6 +47,13 @@ func allStages(scratch string) []stage {
 			packages = slices.DeleteFunc(packages, func(p string) bool { return !needLab(p) })
 			args := append([]string{"test", "-json", "-count=1", "-timeout=30m", "-p=1"}, packages...)
 			return tests(command(ctx, ".", env, "go", args...))
+		}},
+		{"stories over a bridged Pod network", func(ctx context.Context) (tally, error) {
+			return tests(command(ctx, ".", append(env, "STORIES_POD_NETWORK=bridged"), "go", "test", "-json", "-count=1", "-timeout=15m",
+				"-run=^TestStories$/^(quickstart|families|restart)$", "./e2e/stories"))
+		}},
+		{"the demo", func(ctx context.Context) (tally, error) {
+			return tally{}, run(ctx, ".", append(env, "ONESHOT=1"), "go", "run", "./e2e/cmd/demo")
 		}},
 		{"a story as an unprivileged user", func(ctx context.Context) (tally, error) { return rootless(ctx, scratch, programs) }},
 	}
@@ -110,13 +116,14 @@ func nested(ctx context.Context) ([]string, error) {
 	return dirs, err
 }
 
-// vetNested vets with cgo off, as the programs are built: the compiled packages are then the same ones.
+// vetNested vets with the flags that the programs are built with, so that the compiled packages are the same ones. It takes
+// minutes all the same: vet reads all of Kubernetes.
 func vetNested(ctx context.Context) (tally, error) {
 	dirs, err := nested(ctx)
 	for _, dir := range dirs {
 		packages, listErr := output(ctx, dir, "go", "list", "-e", "./...")
 		if listErr == nil && len(packages) > 0 { // a module of tools has none
-			listErr = run(ctx, dir, []string{"CGO_ENABLED=0"}, "go", "vet", "./...")
+			listErr = run(ctx, dir, []string{"CGO_ENABLED=0", "GOFLAGS=-trimpath"}, "go", "vet", "./...")
 		}
 		err = errors.Join(err, listErr)
 	}
