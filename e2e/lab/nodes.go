@@ -117,25 +117,29 @@ func (l *Lab) waitNodes(ctx context.Context) error {
 		if err := l.Failed(); err != nil {
 			return false, err
 		}
-		list, err := l.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-		if err != nil {
-			waiting = err
-			return false, nil
-		}
-		ready := 0
-		for _, item := range list.Items {
-			if isReady(item) {
-				ready++
-			}
-		}
-		waiting = fmt.Errorf("%d of %d Nodes are Ready", ready, l.options.Nodes)
-		return ready == l.options.Nodes, nil
+		waiting = l.allReady(ctx)
+		return waiting == nil, nil
 	})
-	if err != nil && !wait.Interrupted(err) {
+	if wait.Interrupted(err) {
+		return fmt.Errorf("wait for Nodes: %w", errors.Join(waiting, err))
+	}
+	return err
+}
+
+// allReady returns nil when all Nodes are Ready, else how far they are.
+func (l *Lab) allReady(ctx context.Context) error {
+	list, err := l.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
 		return err
 	}
-	if err != nil {
-		return fmt.Errorf("wait for Nodes: %w", errors.Join(waiting, err))
+	ready := 0
+	for _, item := range list.Items {
+		if isReady(item) {
+			ready++
+		}
+	}
+	if ready != l.options.Nodes {
+		return fmt.Errorf("%d of %d Nodes are Ready", ready, l.options.Nodes)
 	}
 	return nil
 }

@@ -82,8 +82,10 @@ Ctrl-C ends the lab; nothing stays behind.
 
 // interrupted hides the errors that an interrupt caused.
 func interrupted(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	select {
+	case <-ctx.Done():
 		return nil
+	default:
+		return err
 	}
-	return err
 }

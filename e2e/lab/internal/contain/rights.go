@@ -47,5 +47,5 @@ func explain(sys fs.FS, needUser bool, err error) error {
 	if errors.Is(err, unix.ENOSPC) {
 		return fmt.Errorf("cannot create a user namespace: the limit user.max_user_namespaces or a nesting limit is reached: run as root, or raise it (%w)", err)
 	}
-	return fmt.Errorf("cannot create a user namespace: the kernel or a container runtime forbids it to this user: run as root (%w)", err)
+	return fmt.Errorf("cannot create a user namespace and mount in it: the kernel or a container runtime forbids it: run as root, in a container with --privileged (%w)", err)
 }

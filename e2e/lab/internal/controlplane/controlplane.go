@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -80,8 +81,8 @@ func Start(ctx context.Context, cfg Config) (_ *ControlPlane, err error) {
 
 // Stop kills all components: their data is not worth a farewell.
 func (c *ControlPlane) Stop() {
-	for i := len(c.processes) - 1; i >= 0; i-- {
-		c.processes[i].Kill()
+	for _, p := range slices.Backward(c.processes) {
+		p.Kill()
 	}
 }
 

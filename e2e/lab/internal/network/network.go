@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -104,14 +105,14 @@ func (n *Network) Namespace(name string) (*Namespace, error) {
 	if name == "" {
 		return n.underlay, nil
 	}
-	known := ""
+	var known []string
 	for _, ns := range n.all() {
 		if ns.Name() == name {
 			return ns, nil
 		}
-		known += ", " + ns.Name()
+		known = append(known, ns.Name())
 	}
-	return nil, fmt.Errorf("no place %q in this lab: use one of %s, or pod:<namespace>/<name>", name, known[2:])
+	return nil, fmt.Errorf("no place %q in this lab: use one of %s, or pod:<namespace>/<name>", name, strings.Join(known, ", "))
 }
 
 func (n *Network) all() []*Namespace {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -84,7 +85,7 @@ func TestEveryoneReachesEveryone(t *testing.T) {
 						peer, err := ask(t, source.path, server)
 						if err != nil {
 							t.Fatalf("%s to %s (%s): %v", from, to, server, err)
-						} else if from != to && !contains(source.addresses, peer) {
+						} else if from != to && !slices.Contains(source.addresses, peer) {
 							t.Errorf("%s to %s (%s): seen as %s, want one of %v", from, to, server, peer, source.addresses)
 						}
 					}
@@ -253,13 +254,4 @@ func ask(t *testing.T, path, address string) (netip.Addr, error) {
 	}
 	peer, err := netip.ParseAddrPort(string(answer))
 	return peer.Addr().Unmap(), err
-}
-
-func contains(all []netip.Addr, one netip.Addr) bool {
-	for _, a := range all {
-		if a == one {
-			return true
-		}
-	}
-	return false
 }
