@@ -5,6 +5,7 @@ BIN     := bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS := -s -w -X github.com/nplbridge/nplbridge/cmd/internal/buildinfo.version=$(VERSION)
 ARGS    ?=
+LAB     ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build test test-fast lint generate demo bench kubectl clean
@@ -31,13 +32,14 @@ generate: ## write the files that are generated from code (docs/reference)
 	go test ./cmd/npl-agent ./cmd/lbsync -run Docs -update
 
 demo: deps ## the main job on real parts; ONESHOT=1 tears down and exits by its checks
-	@go run ./e2e/cmd/demo
+	@go build -o $(BIN)/ ./e2e/cmd/demo && exec $(BIN)/demo
 
-bench: deps ## benchmarks, which print and never fail on a number
-	go test -run '^$$' -bench . -benchmem ./agent/... ./lbsync/... ./providers/... ./e2e/...
+bench: deps ## measure, print and never fail on a number: in the lab, then the packages
+	go run ./e2e/cmd/bench
+	go test -run '^$$' -bench . -benchmem ./agent/... ./lbsync/... ./providers/...
 
-kubectl: ## talk to the running lab: make kubectl ARGS='get pods -A'
-	@go run ./e2e/cmd/lab kubectl -- $(ARGS)
+kubectl: ## talk to the running lab: make kubectl ARGS='get pods -A' (LAB=name where several run)
+	@go run ./e2e/cmd/lab kubectl $(if $(LAB),--name $(LAB)) -- $(ARGS)
 
 clean: ## remove what was built here; the lab's cache outside the tree stays
 	rm -rf $(BIN)

@@ -2,6 +2,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -23,8 +24,9 @@ func main() {
 }
 
 func command() *cobra.Command {
+	host, _ := os.Hostname() // a Pod's hostname is its name; without one the name is empty
 	cfg := echo.Config{Identity: echo.Identity{
-		Pod: os.Getenv("POD_NAME"), UID: os.Getenv("POD_UID"), Node: os.Getenv("NODE_NAME"),
+		Pod: cmp.Or(os.Getenv("POD_NAME"), host), UID: os.Getenv("POD_UID"), Node: os.Getenv("NODE_NAME"),
 	}}
 	cmd := &cobra.Command{
 		Use:   "echo",
@@ -35,7 +37,7 @@ func command() *cobra.Command {
   TCP   each line received is answered with the line
   UDP   each datagram is answered with the line
 
-The identity comes from POD_NAME, POD_UID and NODE_NAME (the downward API). On SIGTERM it goes on serving for --linger,
+The identity comes from POD_NAME, POD_UID and NODE_NAME (the downward API); without POD_NAME it is the host's name. On SIGTERM it goes on serving for --linger,
 telling HTTP clients to close, then finishes what was begun and exits.`,
 		Example: `  echo                                  # HTTP on 8080, TCP and UDP on 9090
   echo --http 127.0.0.1:8080 --tcp= --udp=
