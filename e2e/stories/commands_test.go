@@ -237,7 +237,7 @@ func (s *story) rule(_ *testscript.TestScript, args []string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		for _, ip := range strings.Fields(out) {
+		for ip := range strings.FieldsSeq(out) {
 			if strings.Contains(rules, ": "+ip+" . ") {
 				found = append(found, node+" "+ip)
 			}

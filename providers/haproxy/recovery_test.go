@@ -347,7 +347,7 @@ func TestStateSurvivesReload(t *testing.T) {
 	b.serve(d, key, 80, one, dead)
 	_ = dead.listener.Close()
 	down := func() bool { // srv_op_state 0 of the dead one
-		for _, line := range strings.Split(b.run("show servers state " + config.BackendName(key))[0], "\n") {
+		for line := range strings.Lines(b.run("show servers state " + config.BackendName(key))[0]) {
 			if f := strings.Fields(line); len(f) > 5 && strings.HasSuffix(f[3], "uid-dead") {
 				return f[5] == "0"
 			}

@@ -3,6 +3,7 @@ package dataplane
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"testing"
@@ -216,8 +217,8 @@ func TestUDPFlowFollowsItsPort(t *testing.T) {
 
 			d.apply(Change{Delete: []Key{k}})
 			eventually(t, "the flow ends with its port", func() error {
-				if _, err := ask(c); !errors.Is(err, unix.ECONNREFUSED) {
-					return fmt.Errorf("got %v, want refused", err)
+				if answer, err := ask(c); !errors.Is(err, unix.ECONNREFUSED) {
+					return errors.Join(fmt.Errorf("got %+v, want refused", answer), err)
 				}
 				return nil
 			})
@@ -229,9 +230,7 @@ func TestUDPFlowFollowsItsPort(t *testing.T) {
 // want adds what else is mapped to a part of the mappings.
 func (p *plane) want(part map[Key]netip.AddrPort) map[Key]netip.AddrPort {
 	all := p.load().Mappings
-	for k, target := range part {
-		all[k] = target
-	}
+	maps.Copy(all, part)
 	return all
 }
 

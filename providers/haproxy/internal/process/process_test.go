@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -82,7 +83,7 @@ func TestCheck(t *testing.T) {
 		t.Errorf("a good file: %v", err)
 	}
 	err := judge("defaults x\n    mode tcp\n    nonsense here\n")
-	check, ok := err.(*CheckError)
+	check, ok := errors.AsType[*CheckError](err)
 	if !ok || len(check.Alerts) == 0 || check.Alerts[0].Line != 3 || !strings.Contains(err.Error(), "nonsense") {
 		t.Errorf("a bad file: %v", err)
 	}
