@@ -51,16 +51,17 @@ type field struct {
 	value json.RawMessage
 }
 
-// render writes the plain fields as one block, then one table per list of objects and one block per object.
+// render writes the plain fields as one block, then one block per object and the tables of each list of objects.
 func render(fields []field) string {
 	plain := newTable()
 	var sections strings.Builder
 	for _, f := range fields {
-		if rows, ok := decodeRows(f.value); ok {
-			fmt.Fprintf(&sections, "\n%s (%d)\n", strings.ToUpper(heading(f.key)), len(rows))
-			if len(rows) > 0 {
-				sections.WriteString(renderRows(rows))
+		if objects, ok := decodeRows(f.value); ok {
+			rows := make([]row, 0, len(objects))
+			for _, object := range objects {
+				rows = append(rows, row{own: object})
 			}
+			sections.WriteString(renderTables(f.key, rows))
 		} else if object, err := decodeObject(f.value); err == nil && len(object) > 0 {
 			fmt.Fprintf(&sections, "\n%s\n%s", strings.ToUpper(heading(f.key)), render(object))
 		} else {
@@ -72,32 +73,6 @@ func render(fields []field) string {
 		out = plain.Render() + "\n"
 	}
 	return out + sections.String()
-}
-
-func renderRows(rows [][]field) string {
-	t := newTable()
-	columns := map[string]int{}
-	var header table.Row
-	for _, row := range rows {
-		for _, f := range row {
-			if _, known := columns[f.key]; !known {
-				columns[f.key] = len(header)
-				header = append(header, strings.ToUpper(heading(f.key)))
-			}
-		}
-	}
-	t.AppendHeader(header)
-	for _, row := range rows {
-		cells := make(table.Row, len(header))
-		for i := range cells {
-			cells[i] = ""
-		}
-		for _, f := range row {
-			cells[columns[f.key]] = text(f.value)
-		}
-		t.AppendRow(cells)
-	}
-	return t.Render() + "\n"
 }
 
 // newTable has columns and no lines, like kubectl's.
