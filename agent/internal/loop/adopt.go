@@ -58,10 +58,10 @@ func (l *Loop) adopt(now time.Time, v view) error {
 
 	got := ports.Recover(found, l.alloc.Allowed)
 	for id, k := range got.Current {
-		l.take(k, id, found)
+		l.take(k, id, v.pods[id.PodUID], found)
 	}
 	for k, id := range got.Owners {
-		l.take(k, id, found)
+		l.take(k, id, v.pods[id.PodUID], found)
 	}
 	for _, k := range got.Orphans {
 		l.orphan(k, found.Live[k])
@@ -80,14 +80,14 @@ func (l *Loop) adopt(now time.Time, v view) error {
 	return nil
 }
 
-func (l *Loop) take(k model.Key, id model.ID, found ports.Found) {
+func (l *Loop) take(k model.Key, id model.ID, pod model.Pod, found ports.Found) {
 	if l.entries[k] != nil {
 		return
 	}
 	if err := l.alloc.Adopt(k, id); err != nil { // Recover names one owner for each port
 		panic("loop: " + err.Error())
 	}
-	l.entries[k] = &entry{id: id, live: found.Live[k]}
+	l.entries[k] = &entry{id: id, pod: pod.String(), live: found.Live[k]}
 }
 
 // coolUnclaimed makes every port rest that nobody owns. The memory of freed ports was in the tables, and they are gone: the Node

@@ -318,6 +318,24 @@ func TestPortRangeChangeMovesEveryPod(t *testing.T) {
 	}
 }
 
+func TestEveryRefusalAfterARestartNamesItsPod(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.addPod("a", web), w.addPod("b", web)
+	w.addService("web", web, 80)
+	w.settle()
+	w.settings.Range.First, w.settings.Range.Last = 62000, 62000
+	w.start()
+	w.settle()
+	if got := w.refusals(PortTaken); got != 1 {
+		t.Errorf("%d refusals, want 1: one Pod moves, the other cannot", got)
+	}
+	for _, r := range w.refused {
+		if r.Pod != a.String() && r.Pod != b.String() {
+			t.Errorf("refusal of Pod %q: %s", r.Pod, r.Message)
+		}
+	}
+}
+
 func TestFlushedRulesComeBack(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.addPod("a", web), w.addPod("b", web)
