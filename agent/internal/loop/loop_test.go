@@ -2,6 +2,8 @@ package loop
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -109,6 +111,28 @@ func TestExhaustionIsAllOrNonePerPodAndDisturbsNobody(t *testing.T) {
 	}
 	if got := len(w.kernel.Sockets()); got != 1 {
 		t.Errorf("%d sockets, want 1: the attempt for the big Pod must let go of its ports", got)
+	}
+}
+
+func TestExhaustionSaysHowManyPortsAreMissing(t *testing.T) {
+	w := newWorld(t)
+	w.settings.Range.Last = w.settings.Range.First
+	w.start()
+	w.addPod("a", web)
+	w.addService("web", web, 80)
+	w.settle()
+	w.addPod("one", map[string]string{"app": "one"})
+	w.addService("one", map[string]string{"app": "one"}, 1)
+	w.addPod("two", map[string]string{"app": "two"})
+	w.addService("two", map[string]string{"app": "two"}, 1, 2)
+	w.settle()
+	for _, want := range []string{
+		"Pod default/one needs 1 more node port, and portRange 61000-61000 has none free: ",
+		"Pod default/two needs 2 more node ports, and portRange 61000-61000 has not that many free: ",
+	} {
+		if !slices.ContainsFunc(w.refused, func(r model.Refusal) bool { return strings.HasPrefix(r.Message, want) }) {
+			t.Errorf("no refusal %q in %v", want, w.refused)
+		}
 	}
 }
 

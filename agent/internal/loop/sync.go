@@ -140,9 +140,13 @@ func (l *Loop) allocate(v *view) (waiting bool, err error) {
 			continue
 		}
 		waiting = true
+		more, free := "1 more node port", "none"
+		if n := len(lacking); n > 1 {
+			more, free = fmt.Sprintf("%d more node ports", n), "not that many"
+		}
 		v.refuse(model.Refusal{Reason: PortsExhausted, PodUID: p.Pod.UID, Pod: p.Pod.String(), Message: fmt.Sprintf(
-			"Pod %s needs %d more node ports, and portRange %d-%d has not that many free: widen portRange, shorten coolDown, or wait for ports to cool down",
-			p.Pod, len(lacking), l.settings.Range.First, l.settings.Range.Last)})
+			"Pod %s needs %s, and portRange %d-%d has %s free: widen portRange, shorten coolDown, or wait for ports to cool down",
+			p.Pod, more, l.settings.Range.First, l.settings.Range.Last, free)})
 	}
 	return waiting, err
 }
