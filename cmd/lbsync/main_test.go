@@ -64,6 +64,11 @@ func TestBadSettings(t *testing.T) {
 		"(from --drain": {"--drain-limit=25h"},
 		"(from --hapr":  {"--haproxy-check-interval=1ms"},
 		`"relative"`:    {"--haproxy-dir=relative"},
+		`drainLimit: "25h": write a duration from 0 to 24h (from --drain-limit)`:                   {"--drain-limit=25h"},
+		`handleUnclassed: "maybe" (from --handle-unclassed): want true or false; for example true`: {"--handle-unclassed=maybe"},
+		`haproxy.deleteServers: "maybe"`: {"--haproxy-delete-servers=maybe"},
+		`identity: "a b" (from --identity): want a name without blanks; for example lb-1`:                {"--identity=a b"},
+		`haproxy minReloadInterval: 11m is not within 0s and 10m0s (from --haproxy-min-reload-interval)`: {"--haproxy-min-reload-interval=11m"},
 	} {
 		for _, verb := range []string{"run", "check"} {
 			_, err := execute(append([]string{verb}, args...)...)

@@ -54,8 +54,8 @@ func table() settings.Table {
 			Doc: "name of that Lease",
 		},
 		{
-			Key: "identity", Example: "lb-1",
-			Doc: "name of this process in the Lease, unique; empty means the host's name",
+			Key: "identity", Example: "lb-1", Want: program.WantWord,
+			Doc: "name of this process in the Lease, unique, without blanks; empty means the host's name",
 		},
 	}
 	own = append(own, haproxySettings()...)

@@ -50,6 +50,15 @@ func TestBadSettings(t *testing.T) {
 		"coolDown":      {"--node-name=n", "--cool-down=48h"},
 		"60":            {"--node-name=n", "--cool-down=60"},
 		"/no/such/file": {"--config=/no/such/file"},
+		`nodeName: "UPPER_bad!" (from --node-name): want the name of a Node`: {"--node-name=UPPER_bad!"},
+		`listen: "foo" (from --listen): want ADDRESS:PORT or :PORT`:          {"--node-name=n", "--listen=foo"},
+		`listen: ":99999" (from --listen): want ADDRESS:PORT or :PORT`:       {"--node-name=n", "--listen=:99999"},
+		`listen: ":10361x"`: {"--node-name=n", "--listen=:10361x"},
+		`listen: "a b:1"`:   {"--node-name=n", "--listen=a b:1"},
+		`startTimeout: "-1s" (from --start-timeout): want 0s or more; for example 2m`:               {"--node-name=n", "--start-timeout=-1s"},
+		`statusSocket: "s.sock" (from --status-socket): want an absolute path; for example /run/np`: {"--node-name=n", "--status-socket=s.sock"},
+		"want a path of 107 bytes at most":                                                          {"--node-name=n", "--status-socket=/" + strings.Repeat("s", 107)},
+		"coolDown 48h: ":                                                                            {"--node-name=n", "--cool-down=48h"},
 	} {
 		for _, verb := range []string{"run", "check", "cleanup"} {
 			_, err := execute(append([]string{verb}, args...)...)

@@ -14,7 +14,7 @@ func table() settings.Table {
 		EnvPrefix: "NPL_AGENT",
 		Settings: append([]settings.Setting{
 			{
-				Key: "nodeName", Example: "worker-1",
+				Key: "nodeName", Example: "worker-1", Want: program.WantNodeName,
 				Doc: "name of the Node this agent serves; required. In a DaemonSet it comes from the Pod's spec.nodeName",
 			},
 			{

@@ -71,16 +71,16 @@ func CommonSettings(listen, socket string) []settings.Setting {
 			Doc: "kubeconfig file that leads to the API server; empty means the ServiceAccount of the Pod this runs in",
 		},
 		{
-			Key: "startTimeout", Kind: settings.Duration, Default: 30 * time.Second, Example: "2m",
+			Key: "startTimeout", Kind: settings.Duration, Default: 30 * time.Second, Example: "2m", Want: wantNotNegative,
 			Doc: "how long run waits at start for the API server before it gives up; 0s waits for ever. Later outages are always sat out",
 		},
 		{
-			Key: "listen", Default: listen, Example: "127.0.0.1:" + listen[strings.LastIndexByte(listen, ':')+1:],
+			Key: "listen", Default: listen, Example: "127.0.0.1:" + listen[strings.LastIndexByte(listen, ':')+1:], Want: wantAddress,
 			Doc: "address and port of /livez, /readyz and /metrics; empty serves none of them",
 		},
 		{
-			Key: "statusSocket", Default: socket, Example: socket,
-			Doc: "unix socket on which the running process serves its status, read-only; empty serves none",
+			Key: "statusSocket", Default: socket, Example: socket, Want: wantSocket,
+			Doc: "absolute path of the unix socket on which the running process serves its status, read-only; empty serves none",
 		},
 		{
 			Key: "logLevel", Default: "info", Example: "debug", Live: true,

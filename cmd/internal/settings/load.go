@@ -21,6 +21,7 @@ type Values struct {
 	file   string
 	values map[string]any    // by key; string, bool, time.Duration or []string
 	source map[string]string // by key; see Error.Source
+	given  map[string]string // by key; the value as its source has it
 }
 
 // Load reads the settings: flags over environment over file over default. flags must have parsed what AddFlags
@@ -44,7 +45,7 @@ func (t Table) Load(flags *pflag.FlagSet) (*Values, error) {
 			return nil, &Error{Source: file, Reason: err.Error()}
 		}
 	}
-	out := &Values{table: t, file: file, values: map[string]any{}, source: map[string]string{}}
+	out := &Values{table: t, file: file, values: map[string]any{}, source: map[string]string{}, given: map[string]string{}}
 	for _, s := range t.Settings {
 		env := t.Env(s)
 		flag := flags.Lookup(s.Flag())
@@ -62,11 +63,15 @@ func (t Table) Load(flags *pflag.FlagSet) (*Values, error) {
 		case v.InConfig(s.Key):
 			source = file
 		}
-		value, reason := convert(s, v.Get(s.Key))
-		if reason != "" {
-			return nil, out.wrong(s, fmt.Sprint(v.Get(s.Key)), source, reason)
+		raw := v.Get(s.Key)
+		value, reason := convert(s, raw)
+		if reason == "" && s.Want != nil {
+			reason = s.Want(value)
 		}
-		out.values[s.Key], out.source[s.Key] = value, source
+		if reason != "" {
+			return nil, out.wrong(s, fmt.Sprint(raw), source, reason)
+		}
+		out.values[s.Key], out.source[s.Key], out.given[s.Key] = value, source, fmt.Sprint(raw)
 	}
 	return out, nil
 }
@@ -89,6 +94,12 @@ func (t Table) readFile(file string) (map[string]any, error) {
 	for _, key := range leaves("", out, t.sections()) {
 		if _, known := t.find(key); known {
 			continue
+		}
+		if t.sections()[key] {
+			return nil, &Error{
+				Key: key, Value: fmt.Sprint(out[key]), Source: file,
+				Reason: "is a section, not a setting", Fix: "write its keys below it, one indented `key: value` per line",
+			}
 		}
 		var known []string
 		for _, s := range t.Settings {
@@ -271,7 +282,8 @@ func (v *Values) text(s Setting) string {
 }
 
 // Invalid turns what a configuration's own parsing or Validate found into an *Error of one line, and nil into nil. Where
-// the message begins with a setting's key, the source of its value is added.
+// the message begins with a setting's key, the source of its value is added, and a duration stands as it was given: 25h, not
+// 25h0m0s.
 func (v *Values) Invalid(err error) error {
 	if err == nil {
 		return nil
@@ -279,6 +291,9 @@ func (v *Values) Invalid(err error) error {
 	lines := strings.Split(err.Error(), "\n")
 	for i, line := range lines {
 		if s, ok := v.named(line); ok {
+			if d, ok := v.values[s.Key].(time.Duration); ok {
+				line = strings.Replace(line, d.String(), v.given[s.Key], 1)
+			}
 			lines[i] = fmt.Sprintf("%s (from %s)", line, v.source[s.Key])
 		}
 	}

@@ -21,7 +21,13 @@ var table = Table{
 	Settings: []Setting{
 		{Key: "portRange", Default: "61000-62000", Doc: "range", Example: "61000-62000"},
 		{Key: "coolDown", Kind: Duration, Default: time.Minute, Doc: "cool", Example: "90s"},
-		{Key: "unclassed", Kind: Bool, Doc: "unclassed"},
+		{Key: "unclassed", Kind: Bool, Doc: "unclassed", Example: "true"},
+		{Key: "retries", Default: "3", Doc: "retries", Example: "3", Want: func(value any) string {
+			if strings.HasPrefix(value.(string), "-") {
+				return "want no sign"
+			}
+			return ""
+		}},
 		{Key: "addressPools", Kind: List, Doc: "pools", Example: "[192.0.2.0/24]"},
 		{Key: "logLevel", Default: "info", Doc: "level", Live: true},
 		{Key: "token", Doc: "secret", Secret: true},
@@ -87,12 +93,14 @@ func TestErrorsNameSettingValueSourceAndFix(t *testing.T) {
 		"unknown nested key":   {file: "haproxy: {masterSock: x}", want: []string{`"haproxy.masterSock"`, "haproxy.masterSocket?"}},
 		"nothing like it":      {file: "zzzzzzzzzzz: 1", want: []string{`"zzzzzzzzzzz"`, "docs/reference/settings.md"}},
 		"section under a leaf": {file: "portRange: {first: 1}", want: []string{"portRange", "want one text"}},
-		"leaf for a section":   {file: "haproxy: x", want: []string{`unknown setting "haproxy"`}},
+		"leaf for a section":   {file: "haproxy: 3", want: []string{`haproxy: "3"`, "settings.yaml", "is a section", "below it"}},
 		"twice":                {file: "coolDown: 1s\ncoolDown: 2s", want: []string{"settings.yaml", "coolDown"}},
 		"not yaml":             {file: "{{", want: []string{"settings.yaml", "YAML"}},
 		"number as duration":   {file: "coolDown: 60", want: []string{`coolDown: "60"`, "settings.yaml", "unit", "90s"}},
 		"bad duration flag":    {args: []string{"--cool-down=soon"}, want: []string{`coolDown: "soon"`, "--cool-down", "90s"}},
 		"bad bool":             {file: "unclassed: maybe", want: []string{`unclassed: "maybe"`, "true or false"}},
+		"bad bool flag":        {args: []string{"--unclassed=maybe"}, want: []string{`unclassed: "maybe"`, "--unclassed", "want true or false; for example true"}},
+		"not what it wants":    {args: []string{"--retries=-1"}, want: []string{`retries: "-1" (from --retries): want no sign; for example 3`}},
 		"bad list":             {file: "addressPools: {a: b}", want: []string{"addressPools", "list", "[192.0.2.0/24]"}},
 		"secret stays hidden":  {file: "token: [hunter2]", want: []string{"token", "(redacted)"}},
 		"missing file":         {args: []string{"--config=/nonexistent/x.yaml"}, want: []string{"/nonexistent/x.yaml", "--config", "DEMO_CONFIG"}},
@@ -135,11 +143,11 @@ func TestInvalidAddsTheSource(t *testing.T) {
 		t.Error("an error out of nothing")
 	}
 	err = v.Invalid(errors.Join(
-		errors.New(`coolDown 48h0m0s: write a duration from 0s to 24h0m0s`),
+		errors.New(`coolDown 48h0m0s: write a duration from 0s to 24h`),
 		errors.New(`haproxy masterSocket: "x" is not absolute`),
 		errors.New(`something else`),
 	))
-	want := `settings: coolDown 48h0m0s: write a duration from 0s to 24h0m0s (from --cool-down); ` +
+	want := `settings: coolDown 48h: write a duration from 0s to 24h (from --cool-down); ` +
 		`haproxy masterSocket: "x" is not absolute (from default); something else`
 	var e *Error
 	if !errors.As(err, &e) || err.Error() != want {
@@ -248,6 +256,14 @@ func TestWatchFollowsAReplacedFile(t *testing.T) {
 		case <-time.After(200 * time.Millisecond):
 		case <-deadline:
 			t.Fatal("no change seen")
+		}
+	}
+}
+
+func TestBoolFlag(t *testing.T) {
+	for arg, want := range map[string]bool{"--unclassed": true, "--unclassed=true": true, "--unclassed=false": false, "--retries=1": false} {
+		if v, err := load(t, "", arg); err != nil || v.Bool("unclassed") != want {
+			t.Errorf("%s: %v, want %v", arg, err, want)
 		}
 	}
 }

@@ -48,6 +48,9 @@ type Setting struct {
 	Doc string
 	// Example is a value as it stands in the YAML file.
 	Example string
+	// Want says what a value that cannot be used should be instead, and "" of a good one; it gets the Go type that Kind
+	// says. Nil takes every value. What needs several settings or the machine is not for here.
+	Want func(value any) string
 	// Secret values are never printed.
 	Secret bool
 	// Live settings take effect when the file changes, without a restart.
@@ -99,16 +102,17 @@ func words(key string) []string {
 	return out
 }
 
-// AddFlags defines --config and one flag per setting.
+// AddFlags defines --config and one flag per setting. Booleans and durations are texts to pflag: a bad value is then
+// reported like one from the file or the environment.
 func (t Table) AddFlags(flags *pflag.FlagSet) {
 	flags.String(ConfigFlag, "", fmt.Sprintf("settings file, YAML (%s)", t.ConfigEnv()))
 	for _, s := range t.Settings {
 		usage := fmt.Sprintf("%s (%s)", s.Doc, t.Env(s))
 		switch s.Kind {
 		case Bool:
-			flags.Bool(s.Flag(), zero[bool](s.Default), usage)
+			text := boolText(fmt.Sprint(zero[bool](s.Default)))
+			flags.VarPF(&text, s.Flag(), "", usage).NoOptDefVal = "true"
 		case Duration:
-			// Text, not pflag's duration: a bad value is then reported like one from the file or the environment.
 			flags.String(s.Flag(), durationText(zero[time.Duration](s.Default)), usage)
 		case List:
 			flags.StringSlice(s.Flag(), zero[[]string](s.Default), usage)
@@ -117,6 +121,13 @@ func (t Table) AddFlags(flags *pflag.FlagSet) {
 		}
 	}
 }
+
+// boolText is the flag of a Bool. Its type is not pflag's "bool", of which viper makes false whatever the text is.
+type boolText string
+
+func (b *boolText) Set(text string) error { *b = boolText(text); return nil }
+func (b *boolText) String() string        { return string(*b) }
+func (b *boolText) Type() string          { return "boolean" }
 
 // zero returns v as a T, or T's zero value where a setting has no default.
 func zero[T any](v any) T {
