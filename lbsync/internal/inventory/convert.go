@@ -41,6 +41,7 @@ func (c Selection) Admitted(s *corev1.Service) bool {
 
 // Service makes the record of a Service. What it cannot read it leaves out: the Lease holder reports it.
 func (c Selection) Service(s *corev1.Service) model.Service {
+	manager := s.Annotations[annotations.ManagedBy]
 	out := model.Service{
 		ServiceKey:      model.ServiceKey{Namespace: s.Namespace, Name: s.Name},
 		UID:             string(s.UID),
@@ -48,6 +49,7 @@ func (c Selection) Service(s *corev1.Service) model.Service {
 		Ours:            c.Ours(s),
 		Admitted:        c.Admitted(s),
 		Deleting:        s.DeletionTimestamp != nil,
+		ManagedByOther:  manager != "" && manager != c.Manager,
 		Unservable:      len(s.Spec.LoadBalancerSourceRanges) > 0,
 		Selector:        s.Spec.Selector,
 		PublishNotReady: s.Spec.PublishNotReadyAddresses,

@@ -130,6 +130,11 @@ func TestSelection(t *testing.T) {
 			t.Errorf("%s: ours %t, admitted %t, VIPs %v; want %t, %t, %t", test.name, got.Ours, got.Admitted, got.VIPs, test.ours, test.admitted, test.vips)
 		}
 	}
+	for manager, want := range map[string]bool{"": false, c.Manager: false, "ns/other/haproxy": true} {
+		if got := c.Service(service(func(s *corev1.Service) { s.Annotations[annotations.ManagedBy] = manager })); got.ManagedByOther != want {
+			t.Errorf("managed by %q: ManagedByOther %t", manager, got.ManagedByOther)
+		}
+	}
 	ports := c.Service(service(func(s *corev1.Service) {
 		s.Spec.Ports = []corev1.ServicePort{
 			{Port: 80},

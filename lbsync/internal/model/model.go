@@ -42,7 +42,8 @@ type Port struct {
 	Unsupported bool
 }
 
-// Build computes Output. A Service that is not wanted gets an empty State, so what it has is deleted.
+// Build computes Output. A Service that is not wanted gets an empty State, so what it has is deleted. One that is not
+// admitted, because whoever replaced it dropped our finalizer, keeps the ports that it has, and gets nothing new.
 func Build(in Input) Output {
 	var out Output
 	if !in.Service.Wanted() {
@@ -50,6 +51,9 @@ func Build(in Input) Output {
 	}
 	for _, port := range in.Service.Ports {
 		key := providers.Key{Namespace: in.Service.Namespace, Service: in.Service.Name, Port: port.Port, Protocol: port.Protocol}
+		if !in.Service.Admitted && in.Current[key] == nil && in.CurrentVS[key] == nil {
+			continue
+		}
 		supported := slices.Contains(in.Capabilities.Protocols, port.Protocol)
 		out.Ports = append(out.Ports, Port{Key: key, Unsupported: !supported})
 		if !supported {
@@ -70,9 +74,10 @@ func Build(in Input) Output {
 	return out
 }
 
-// virtualServer keeps the one that is there while the assignment is missing: the Lease holder is about to restore it.
+// virtualServer keeps the one that is there while the assignment or the finalizer is missing: the Lease holder is about
+// to restore them.
 func virtualServer(in *Input, key providers.Key) (providers.VirtualServer, bool) {
-	if len(in.Service.VIPs) > 0 {
+	if in.Service.Admitted && len(in.Service.VIPs) > 0 {
 		return providers.VirtualServer{Key: key, VIPs: in.Service.VIPs, Port: key.Port}, true
 	}
 	if vs := in.CurrentVS[key]; vs != nil {

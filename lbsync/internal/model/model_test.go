@@ -106,6 +106,9 @@ func both(edits ...func(*Pod)) func(*Pod) {
 	}
 }
 
+// stripped makes a Service as a user's manifest replaces it: nothing of ours is left on it.
+func stripped(w *world) { w.Service.Admitted, w.Service.VIPs = false, nil }
+
 const malformed = "entry 0: nonsense"
 
 func TestMembers(t *testing.T) {
@@ -192,6 +195,12 @@ func TestMembers(t *testing.T) {
 			with(func(w *world) { w.Capabilities.MaxMembers = 2 }), "u1:61001 Enabled, u3:61003 Enabled", "web-2 PoolFull"},
 		{"deleting", newWorld().pod(1, nil).has(1, enabled).with(func(w *world) { w.Service.Deleting = true }), "no pool", ""},
 		{"not admitted", newWorld().pod(1, nil).with(func(w *world) { w.Service.Admitted = false }), "no pool", ""},
+		{"not admitted any more: members follow", newWorld().pod(1, nil).pod(2, nil).has(1, enabled).with(stripped), "u1:61001 Enabled, u2:61002 Enabled", ""},
+		{"not admitted any more, and deleting", newWorld().pod(1, nil).has(1, enabled).with(stripped).with(func(w *world) { w.Service.Deleting = true }), "no pool", ""},
+		{"not admitted any more, and managed by another", newWorld().pod(1, nil).has(1, enabled).with(stripped).
+			with(func(w *world) { w.Service.ManagedByOther = true }), "no pool", ""},
+		{"not admitted, something of another port is there", newWorld().pod(1, nil).has(1, enabled).with(stripped).
+			with(func(w *world) { w.Service.Ports[0].Port = 81 }), "no pool", ""},
 		{"not ours", newWorld().pod(1, nil).with(func(w *world) { w.Service.Ours = false }), "no pool", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -242,6 +251,25 @@ func TestPortsAndVirtualServers(t *testing.T) {
 	}
 	if out.State.Pools[0].Algorithm != providers.LeastConnections {
 		t.Errorf("a malformed algorithm changed the pool to %s", out.State.Pools[0].Algorithm)
+	}
+}
+
+// Whoever takes our finalizer off a Service does not take it off the load balancer; nor does he put anything new there.
+func TestAdmissionLost(t *testing.T) {
+	w := newWorld().pod(1, nil).has(1, providers.Enabled).with(stripped)
+	w.Service.Ports = append(w.Service.Ports, ServicePort{Port: 443, Protocol: providers.TCP, TargetNumber: 8080})
+	there := netip.MustParseAddr("198.51.100.7")
+	w.CurrentVS[key] = &providers.VirtualServer{Key: key, VIPs: []netip.Addr{there}, Port: 80}
+	for _, assigned := range [][]netip.Addr{nil, {netip.MustParseAddr("198.51.100.8")}} {
+		w.Service.VIPs = assigned
+		out := Build(w.Input)
+		if len(out.Ports) != 1 || len(out.State.Pools) != 1 || len(out.State.VirtualServers) != 1 || out.State.VirtualServers[0].VIPs[0] != there {
+			t.Errorf("with %v assigned: ports %+v, state\n%s", assigned, out.Ports, providertest.Render(out.State))
+		}
+	}
+	delete(w.CurrentVS, key)
+	if out := Build(w.Input); len(out.State.VirtualServers) != 0 {
+		t.Errorf("a new virtual server without a finalizer:\n%s", providertest.Render(out.State))
 	}
 }
 

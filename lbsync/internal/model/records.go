@@ -27,8 +27,10 @@ type Service struct {
 	Created time.Time
 
 	Ours     bool // type LoadBalancer of our class
-	Admitted bool // it carries our finalizer, so writing to the load balancer is safe
+	Admitted bool // it carries our finalizer, so writing something new to the load balancer is safe
 	Deleting bool
+	// ManagedByOther is true when the Service carries the name of another lbsync, to which it is left.
+	ManagedByOther bool
 	// Unservable is true when the Service asks for a restriction that nobody here can enforce: serving it without would
 	// let in whom it keeps out.
 	Unservable bool
@@ -42,8 +44,10 @@ type Service struct {
 	Algorithm providers.Algorithm // empty when the annotation is malformed: keep what is there
 }
 
-// Wanted reports whether the Service is to be on the load balancer.
-func (s Service) Wanted() bool { return s.Ours && s.Admitted && !s.Deleting && !s.Unservable }
+// Wanted reports whether the Service is to be on the load balancer. Until it is admitted, that is only what is there.
+func (s Service) Wanted() bool {
+	return s.Ours && !s.ManagedByOther && !s.Deleting && !s.Unservable
+}
 
 // ServicePort is one port of a Service. Its target is a number or, when TargetNumber is 0, a name.
 type ServicePort struct {
