@@ -14,13 +14,18 @@ import (
 // noteLimit is the longest note of an Event that the API accepts, in bytes (events.k8s.io/v1).
 const noteLimit = 1024
 
-// reporter makes refusals into Events on the Pod, with the Service as the related object. The recorder joins repeated ones.
+// reporter makes refusals into Events on the Pod, with the Service as the related object. The recorder joins repeated ones. What is
+// about a Service alone is only logged: the agent of every Node with a Pod of that Service says it.
 type reporter struct {
 	recorder events.EventRecorder
 	log      *zap.Logger
 }
 
 func (r *reporter) Refused(f model.Refusal) {
+	if f.Pod == "" {
+		r.log.Info(f.Message, zap.String("reason", string(f.Reason)), zap.String("service", f.Service))
+		return
+	}
 	r.log.Warn(f.Message, zap.String("reason", string(f.Reason)), zap.String("pod", f.Pod), zap.String("service", f.Service))
 	namespace, name := split(f.Pod)
 	pod := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: name, UID: types.UID(f.PodUID)}

@@ -54,7 +54,7 @@ type CoolingStatus struct {
 // RefusalStatus is one thing that is wanted and cannot be, and why.
 type RefusalStatus struct {
 	Reason  model.Reason `json:"reason"`
-	Pod     string       `json:"pod"`
+	Pod     string       `json:"pod"` // "namespace/name"; empty if it is about the Service alone
 	Service string       `json:"service,omitempty"`
 	Message string       `json:"message"`
 }

@@ -76,7 +76,8 @@ func (b *podBuilder) refuse(s Service, r Reason, format string, args ...any) {
 
 func (b *podBuilder) add(s Service) {
 	if s.Type != "ClusterIP" && s.Type != "LoadBalancer" {
-		b.refuse(s, ServiceTypeUnsupported, "Service %s has type %s: node ports are given for types ClusterIP and LoadBalancer only", s, s.Type)
+		b.refusals = append(b.refusals, Refusal{Reason: ServiceTypeUnsupported, Service: s.String(), // the same for every Pod: Build keeps one
+			Message: fmt.Sprintf("Service %s has type %s: node ports are given for types ClusterIP and LoadBalancer only", s, s.Type)})
 		return
 	}
 	if len(b.pod.IPs) == 0 {

@@ -210,6 +210,20 @@ func TestRefusalsNameObjectValueAndFix(t *testing.T) {
 	}
 }
 
+// The type is a fact about the Service: however many Pods it selects, it is said once.
+func TestServiceTypeIsRefusedOncePerService(t *testing.T) {
+	m := Build(Input{Node: node(), Pods: []Pod{pod("a", "10.0.0.1"), pod("b", "10.0.0.2"), pod("c")}, AddressTypes: internal, Families: both,
+		Services: []Service{service("s", v4, tcp(80)).as("NodePort"), service("t", v4, tcp(80)).as("ExternalName")}})
+	const why = ": node ports are given for types ClusterIP and LoadBalancer only"
+	want := []Refusal{
+		{ServiceTypeUnsupported, "", "", "default/s", "Service default/s has type NodePort" + why},
+		{ServiceTypeUnsupported, "", "", "default/t", "Service default/t has type ExternalName" + why},
+	}
+	if diff := cmp.Diff(want, m.Refusals); diff != "" {
+		t.Errorf("refusals (-want +got):\n%s", diff)
+	}
+}
+
 // The order in which caches hand out objects says nothing.
 func TestOrderOfInputDoesNotMatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

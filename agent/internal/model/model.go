@@ -129,11 +129,11 @@ const (
 	FamilyUnsupported Reason = "FamilyUnsupported"
 )
 
-// Refusal is one thing that a Service asks for a Pod and that cannot be.
+// Refusal is one thing that a Service asks for a Pod and that cannot be. One that is about the Service alone names no Pod.
 type Refusal struct {
 	Reason  Reason
-	PodUID  string
-	Pod     string // "namespace/name"
+	PodUID  string // empty if Pod is
+	Pod     string // "namespace/name"; may be empty
 	Service string // "namespace/name"; may be empty
 	Message string // names object and value, and the fix
 }
