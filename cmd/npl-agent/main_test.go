@@ -2,6 +2,9 @@ package main
 
 import (
 	"bytes"
+	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -66,6 +69,44 @@ func TestBadSettings(t *testing.T) {
 				t.Errorf("%s %q: %v, want one line with %q", verb, args, err, want)
 			}
 		}
+	}
+}
+
+// Beside a running agent, even one that does not serve yet, cleanup is refused; with --force it gets as far as the API server.
+func TestCleanupBesideARunningAgent(t *testing.T) {
+	dir, err := os.MkdirTemp("", "npl") // short, for the socket's path
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	socket := filepath.Join(dir, "s.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cleanup := func(more ...string) string {
+		t.Helper()
+		_, err := execute(append([]string{"cleanup", "--node-name=n", "--kubeconfig=/no/kubeconfig", "--status-socket=" + socket}, more...)...)
+		if err == nil {
+			t.Fatal("no error")
+		}
+		return err.Error()
+	}
+	const refused, wentOn = "npl-agent is running: it listens on statusSocket", "/no/kubeconfig"
+	got := cleanup()
+	for _, want := range []string{refused, socket, "stop it first", "--force"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("beside an agent: %q does not contain %q", got, want)
+		}
+	}
+	if got := cleanup("--force"); !strings.Contains(got, wentOn) {
+		t.Errorf("with --force: %q", got)
+	}
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := cleanup(); !strings.Contains(got, wentOn) {
+		t.Errorf("without an agent: %q", got)
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -68,11 +69,12 @@ func service(cfg agent.Config, client kubernetes.Interface, log *zap.Logger, met
 
 func cleanupCommand() *cobra.Command {
 	table := table()
+	var force bool
 	command := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove the annotations of this Node's Pods, then the rules",
 		Long: `Takes npl-agent off this Node: the annotations go first, and after withdrawGrace the nftables tables. Stop the
-running agent before, or it writes both again.`,
+running agent before: it would write both again, so cleanup refuses while one listens on the status socket.`,
 		Example: `  npl-agent cleanup --node-name worker-1 --kubeconfig /etc/kubernetes/admin.conf
   npl-agent cleanup --config /etc/nplbridge/settings.yaml --withdraw-grace 0s`,
 		Args: cobra.NoArgs,
@@ -84,6 +86,9 @@ running agent before, or it writes both again.`,
 			cfg, err := config(values)
 			if err != nil {
 				return err
+			}
+			if err := program.Alone(values); err != nil && !force {
+				return fmt.Errorf("%w; it would write everything again: stop it first, or go on with --force", err)
 			}
 			log, err := program.Logger(values)
 			if err != nil {
@@ -97,5 +102,6 @@ running agent before, or it writes both again.`,
 		},
 	}
 	table.AddFlags(command.Flags())
+	command.Flags().BoolVar(&force, "force", false, "go on although an agent is running, which then writes everything again")
 	return command
 }

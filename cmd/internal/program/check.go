@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/nplbridge/nplbridge/cmd/internal/kube"
+	"github.com/nplbridge/nplbridge/cmd/internal/serve"
 	"github.com/nplbridge/nplbridge/cmd/internal/settings"
 )
 
@@ -103,6 +104,15 @@ func ReachableClient(ctx context.Context, values *settings.Values) (kubernetes.I
 		return nil, Unreachable(values, host, err)
 	}
 	return client, nil
+}
+
+// Alone returns an error while a process of the same program listens on the status socket. Without the setting nothing
+// is known and nothing refused.
+func Alone(values *settings.Values) error {
+	if socket := values.String("statusSocket"); socket == "" || !serve.Listening(socket) {
+		return nil
+	}
+	return fmt.Errorf("%s is running: it listens on %s", values.Program(), values.Describe("statusSocket"))
 }
 
 // Logger builds the logger of a command that does one thing.

@@ -37,8 +37,7 @@ func ListenUnix(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
-	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		_ = conn.Close()
+	if err := dial(path); err == nil {
 		return nil, ErrInUse
 	} else if errors.Is(err, syscall.ECONNREFUSED) {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -53,6 +52,17 @@ func ListenUnix(path string) (net.Listener, error) {
 		return nil, errors.Join(err, listener.Close())
 	}
 	return listener, nil
+}
+
+// Listening says whether a process listens on the unix socket at path, even one that has not come to serving yet.
+func Listening(path string) bool { return dial(path) == nil }
+
+func dial(path string) error {
+	conn, err := net.DialTimeout("unix", path, time.Second)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
 }
 
 // Serve answers on listener until ctx ends, then lets running requests finish for a moment.
