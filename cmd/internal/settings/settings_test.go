@@ -260,6 +260,15 @@ func TestWatchFollowsAReplacedFile(t *testing.T) {
 	}
 }
 
+// pflag takes what is between backquotes for the name of the value; in a sentence they are quotes.
+func TestHelpKeepsBackquotedWords(t *testing.T) {
+	flags := pflag.NewFlagSet("demo", pflag.ContinueOnError)
+	Table{Settings: []Setting{{Key: "socket", Doc: "`stats socket` of haproxy"}}}.AddFlags(flags)
+	if got := flags.FlagUsages(); !strings.Contains(got, "--socket string ") || !strings.Contains(got, "'stats socket' of haproxy") {
+		t.Error(got)
+	}
+}
+
 func TestBoolFlag(t *testing.T) {
 	for arg, want := range map[string]bool{"--unclassed": true, "--unclassed=true": true, "--unclassed=false": false, "--retries=1": false} {
 		if v, err := load(t, "", arg); err != nil || v.Bool("unclassed") != want {

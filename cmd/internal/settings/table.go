@@ -107,7 +107,8 @@ func words(key string) []string {
 func (t Table) AddFlags(flags *pflag.FlagSet) {
 	flags.String(ConfigFlag, "", fmt.Sprintf("settings file, YAML (%s)", t.ConfigEnv()))
 	for _, s := range t.Settings {
-		usage := fmt.Sprintf("%s (%s)", s.Doc, t.Env(s))
+		// pflag would take what is between backquotes for the name of the value.
+		usage := strings.ReplaceAll(fmt.Sprintf("%s (%s)", s.Doc, t.Env(s)), "`", "'")
 		switch s.Kind {
 		case Bool:
 			text := boolText(fmt.Sprint(zero[bool](s.Default)))
