@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
@@ -147,21 +148,31 @@ func (c *Controller) sync(ctx context.Context, key model.ServiceKey) (again time
 	s := c.Services.Service(key)
 	switch {
 	case s == nil:
-		c.release(key)
+		c.forget(key)
 		return 0, nil
 	case c.Selection.Ours(s) && s.DeletionTimestamp == nil:
 		return c.serve(ctx, key, s)
 	case c.mine(s):
 		return c.retire(ctx, key, s)
 	default:
-		c.release(key)
+		c.forget(key)
 		return 0, nil
 	}
 }
 
-// mine reports whether the Service carries our name, or our finalizer and nobody's name.
+// mine reports whether the Service carries our name, our finalizer without anybody's, or conditions that nobody else
+// will remove.
 func (c *Controller) mine(s *corev1.Service) bool {
-	return s.Annotations[annotations.ManagedBy] == c.Selection.Manager || c.Selection.Admitted(s)
+	return s.Annotations[annotations.ManagedBy] == c.Selection.Manager || c.Selection.Admitted(s) || abandoned(s)
+}
+
+// abandoned reports whether a manifest of another type took the place of a Service that some lbsync served: it drops the
+// metadata and leaves the conditions. With a type that no lbsync serves, it does not matter whose they were; whose a
+// finalizer is does.
+func abandoned(s *corev1.Service) bool {
+	return s.Spec.Type != corev1.ServiceTypeLoadBalancer && s.Annotations[annotations.ManagedBy] == "" &&
+		!slices.Contains(s.Finalizers, annotations.Finalizer) &&
+		(meta.FindStatusCondition(s.Status.Conditions, Accepted) != nil || meta.FindStatusCondition(s.Status.Conditions, Programmed) != nil)
 }
 
 func (c *Controller) serve(ctx context.Context, key model.ServiceKey, s *corev1.Service) (time.Duration, error) {
@@ -207,14 +218,15 @@ func (c *Controller) assign(key model.ServiceKey, s *corev1.Service) ([]netip.Ad
 
 // retire lets go of a Service that is being deleted or no longer ours, when nothing of it is left on the load balancer.
 func (c *Controller) retire(ctx context.Context, key model.ServiceKey, s *corev1.Service) (time.Duration, error) {
-	if slices.Contains(s.Finalizers, annotations.Finalizer) {
-		if report, reported := c.Report(key); !reported || report.Wanted || !report.Gone {
-			return c.lament(ctx, s, report)
+	if report, reported := c.Report(key); !reported || report.Wanted || !report.Gone {
+		if abandoned(s) {
+			return 0, nil // two lbsyncs that both thought it theirs would overwrite each other's words for ever
 		}
+		return c.lament(ctx, s, report)
 	}
 	if s.DeletionTimestamp == nil {
 		var err error
-		if s, err = c.patch(ctx, s, silence(s), "status"); err != nil {
+		if s, err = c.patch(ctx, s, silence(s, c.held(key)), "status"); err != nil {
 			return 0, err
 		}
 	}
@@ -249,6 +261,21 @@ func (c *Controller) lament(ctx context.Context, s *corev1.Service, report loop.
 		c.announce(patched, s, out)
 	}
 	return 0, err
+}
+
+// forget releases a Service that there is nothing to write on, when nothing of it is left on the load balancer. A report
+// that changes brings us back.
+func (c *Controller) forget(key model.ServiceKey) {
+	if report, reported := c.Report(key); !reported || report.Gone {
+		c.release(key)
+	}
+}
+
+// held returns the addresses that the Service has.
+func (c *Controller) held(key model.ServiceKey) []netip.Addr {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.vips.Of(key.String())
 }
 
 // release frees the Service's addresses and wakes those who wait for one.

@@ -93,13 +93,17 @@ func letGo(s *corev1.Service, instance string) *corev1.Service {
 	return out
 }
 
-// silence returns the Service without anything of ours in its status.
-func silence(s *corev1.Service) *corev1.Service {
+// silence returns the Service without anything of ours in its status. held are its addresses, should the annotation that
+// says so be lost.
+func silence(s *corev1.Service, held []netip.Addr) *corev1.Service {
 	out := s.DeepCopy()
 	meta.RemoveStatusCondition(&out.Status.Conditions, Accepted)
 	meta.RemoveStatusCondition(&out.Status.Conditions, Programmed)
 	assigned, err := annotations.ParseAddresses(out.Annotations[annotations.AssignedIPs])
-	ours := err == nil && !slices.ContainsFunc(out.Status.LoadBalancer.Ingress, func(i corev1.LoadBalancerIngress) bool {
+	if err != nil {
+		assigned = held
+	}
+	ours := !slices.ContainsFunc(out.Status.LoadBalancer.Ingress, func(i corev1.LoadBalancerIngress) bool {
 		ip, err := netip.ParseAddr(i.IP)
 		return err != nil || !slices.Contains(assigned, ip)
 	})

@@ -202,11 +202,11 @@ func TestSilence(t *testing.T) {
 	s.Annotations[annotations.AssignedIPs] = "192.0.2.1"
 	s.Status.Conditions = []metav1.Condition{{Type: Accepted}, {Type: Programmed}, {Type: "other/Condition"}}
 	s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.1"}}
-	if out := silence(s); len(out.Status.Conditions) != 1 || len(out.Status.LoadBalancer.Ingress) != 0 {
+	if out := silence(s, nil); len(out.Status.Conditions) != 1 || len(out.Status.LoadBalancer.Ingress) != 0 {
 		t.Errorf("left %+v", out.Status)
 	}
 	s.Status.LoadBalancer.Ingress[0].IP = "203.0.113.1"
-	if out := silence(s); len(out.Status.LoadBalancer.Ingress) != 1 {
+	if out := silence(s, nil); len(out.Status.LoadBalancer.Ingress) != 1 {
 		t.Error("somebody else's address was removed")
 	}
 }
