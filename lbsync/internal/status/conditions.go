@@ -14,7 +14,7 @@ const (
 const (
 	ReasonAccepted            = "Accepted"                   // True
 	ReasonInvalidAnnotation   = "InvalidAnnotation"          // an annotation cannot be read; what was there before stays
-	ReasonUnsupportedProtocol = "UnsupportedProtocol"        // the load balancer cannot balance a port's protocol; other ports are served
+	ReasonUnsupportedProtocol = "UnsupportedProtocol"        // the load balancer cannot balance a port's protocol; other ports, if any, are served
 	ReasonSourceRanges        = "SourceRangesUnsupported"    // it asks to keep clients out, which lbsync cannot: it is not served at all
 	ReasonSessionAffinity     = "SessionAffinityUnsupported" // it is served without session affinity
 	ReasonDisabled            = "NodePortLocalDisabled"      // the user's own nodeportlocal.antrea.io/enabled is not "true"

@@ -161,7 +161,11 @@ func accepted(s *corev1.Service, refused *refusal, report loop.Report) metav1.Co
 		c.Message = fmt.Sprintf(`annotation %s is %q, so the Pods get no node ports; remove it or set it to "true"`, npl.EnabledAnnotation, value)
 	case len(unsupported) > 0:
 		c.Reason = ReasonUnsupportedProtocol
-		c.Message = "the load balancer cannot balance " + strings.Join(unsupported, ", ") + "; the other ports are served"
+		rest := "the other ports are served"
+		if !servable(report) {
+			rest = "no port is served"
+		}
+		c.Message = "the load balancer cannot balance " + strings.Join(unsupported, ", ") + "; " + rest
 	case s.Spec.SessionAffinity == corev1.ServiceAffinityClientIP:
 		c.Reason, c.Message = ReasonSessionAffinity, "spec.sessionAffinity ClientIP is not supported yet; the Service is served without it"
 	default:
@@ -186,7 +190,7 @@ func programmed(s *corev1.Service, f facts) (metav1.Condition, time.Duration) {
 		}
 		return c, 0
 	}
-	if !slices.ContainsFunc(report.Ports, func(p loop.PortReport) bool { return !p.Unsupported }) {
+	if !servable(report) {
 		c.Reason, c.Message = ReasonNotAccepted, "no port can be served, see the condition "+Accepted
 		return c, 0
 	}
@@ -212,6 +216,11 @@ func programmed(s *corev1.Service, f facts) (metav1.Condition, time.Duration) {
 		c.Reason = reasonProviderPrefix + string(p.Kind)
 	}
 	return c, 0
+}
+
+// servable reports whether the load balancer can balance any port.
+func servable(report loop.Report) bool {
+	return slices.ContainsFunc(report.Ports, func(p loop.PortReport) bool { return !p.Unsupported })
 }
 
 // passing reports whether every problem is of a kind that may be over in a moment.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -208,6 +209,22 @@ func TestSilence(t *testing.T) {
 	s.Status.LoadBalancer.Ingress[0].IP = "203.0.113.1"
 	if out := silence(s, nil); len(out.Status.LoadBalancer.Ingress) != 1 {
 		t.Error("somebody else's address was removed")
+	}
+}
+
+// A message is not to promise what is not so.
+func TestAcceptedMessages(t *testing.T) {
+	for _, test := range []struct {
+		service      *corev1.Service
+		report       loop.Report
+		want, absent string
+	}{
+		{web(), report(port(53, "UDP", unsupported), port(80, "TCP")), "cannot balance 53/UDP; the other ports are served", "no port"},
+		{web(), report(port(53, "UDP", unsupported), port(80, "SCTP", unsupported)), "cannot balance 53/UDP, 80/SCTP; no port is served", "other"},
+	} {
+		if c := accepted(test.service, nil, test.report); !strings.Contains(c.Message, test.want) || strings.Contains(c.Message, test.absent) {
+			t.Errorf("%s: %q, want %q and not %q", c.Reason, c.Message, test.want, test.absent)
+		}
 	}
 }
 
