@@ -158,7 +158,8 @@ func accepted(s *corev1.Service, refused *refusal, report loop.Report) metav1.Co
 		c.Reason, c.Message = ReasonInvalidAnnotation, "annotation "+annotations.Algorithm+": "+algorithmErr.Error()
 	case set && value != "true":
 		c.Reason = ReasonDisabled
-		c.Message = fmt.Sprintf(`annotation %s is %q, so the Pods get no node ports; remove it or set it to "true"`, npl.EnabledAnnotation, value)
+		c.Message = fmt.Sprintf(`annotation %s is %q, so this Service asks for no node ports, and only Pods that get them through another `+
+			`Service are members; remove it or set it to "true"`, npl.EnabledAnnotation, value)
 	case len(unsupported) > 0:
 		c.Reason = ReasonUnsupportedProtocol
 		rest := "the other ports are served"

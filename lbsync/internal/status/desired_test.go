@@ -214,6 +214,8 @@ func TestSilence(t *testing.T) {
 
 // A message is not to promise what is not so.
 func TestAcceptedMessages(t *testing.T) {
+	disabled := web()
+	disabled.Annotations[npl.EnabledAnnotation] = "false"
 	for _, test := range []struct {
 		service      *corev1.Service
 		report       loop.Report
@@ -221,6 +223,7 @@ func TestAcceptedMessages(t *testing.T) {
 	}{
 		{web(), report(port(53, "UDP", unsupported), port(80, "TCP")), "cannot balance 53/UDP; the other ports are served", "no port"},
 		{web(), report(port(53, "UDP", unsupported), port(80, "SCTP", unsupported)), "cannot balance 53/UDP, 80/SCTP; no port is served", "other"},
+		{disabled, report(port(80, "TCP")), `"false", so this Service asks for no node ports`, "get no node ports"},
 	} {
 		if c := accepted(test.service, nil, test.report); !strings.Contains(c.Message, test.want) || strings.Contains(c.Message, test.absent) {
 			t.Errorf("%s: %q, want %q and not %q", c.Reason, c.Message, test.want, test.absent)
