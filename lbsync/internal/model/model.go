@@ -135,7 +135,7 @@ func (b *builder) endpoint(e Endpoint) {
 	}
 	switch {
 	case e.Pod.Malformed != "":
-		b.refuse(e.Pod, MalformedAnnotation, "%s; the last good members stay", e.Pod.Malformed)
+		b.refuse(e.Pod, MalformedAnnotation, "%s; its last good members, if any, stay", e.Pod.Malformed)
 		b.keep(e, families)
 	case len(families) == 0:
 		b.refuse(e.Pod, NotPublished, "annotation %s has no %s mapping of Pod port %d for %s", npl.Annotation, b.key.Protocol,
@@ -259,7 +259,7 @@ func (b *builder) limit() {
 	})
 	for _, m := range b.members[most:] {
 		b.refusals = append(b.refusals, Refusal{Key: b.key, Pod: m.Pod, PodUID: m.PodUID, Reason: PoolFull,
-			Message: fmt.Sprintf("the pool has %d members, the most that %s takes", most, b.in.Capabilities.Name)})
+			Message: fmt.Sprintf("%s finds no room, the pool has %d members, the most that %s takes", m.Address, most, b.in.Capabilities.Name)})
 	}
 	b.members = b.members[:most]
 }

@@ -328,3 +328,25 @@ func TestProperties(t *testing.T) {
 		}
 	})
 }
+
+// Each sentence holds for a Pod that is a member at another of its addresses, too.
+func TestRefusalSentence(t *testing.T) {
+	foreign := func(p *Pod) { p.Mappings[0].NodeIP = netip.MustParseAddr("192.0.2.99") }
+	for _, test := range []struct {
+		world *world
+		want  string
+	}{
+		{newWorld().pod(1, func(p *Pod) { p.Mappings = nil }),
+			"not a member of the pool shop/web:80/TCP: annotation nodeportlocal.antrea.io has no TCP mapping of Pod port 8080 for IPv4"},
+		{newWorld().pod(1, foreign),
+			"not a member of the pool shop/web:80/TCP with this address: 192.0.2.99:61001 is not on an address of the Pod's Node node-1 (192.0.2.11, 2001:db8::11)"},
+		{newWorld().pod(1, nil).pod(2, nil).with(func(w *world) { w.Capabilities.MaxMembers = 1 }),
+			"not a member of the pool shop/web:80/TCP with this address: 192.0.2.11:61002 finds no room, the pool has 1 members, the most that memory takes"},
+		{newWorld().pod(1, func(p *Pod) { p.Mappings, p.Malformed = nil, malformed }),
+			"its annotation cannot be read in full for the pool shop/web:80/TCP: entry 0: nonsense; its last good members, if any, stay"},
+	} {
+		if got := Build(test.world.Input).Refusals[0].Sentence(); got != test.want {
+			t.Errorf("%q, want %q", got, test.want)
+		}
+	}
+}

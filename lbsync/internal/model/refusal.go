@@ -12,7 +12,7 @@ type Reason string
 
 // The reasons.
 const (
-	MalformedAnnotation  Reason = "MalformedAnnotation"  // the Pod's annotation cannot be read; its last good members stay
+	MalformedAnnotation  Reason = "MalformedAnnotation"  // the Pod's annotation cannot be read; its last good members, if any, stay
 	TargetPortUnresolved Reason = "TargetPortUnresolved" // the Pod has no port of the name that targetPort asks for
 	NotPublished         Reason = "NotPublished"         // no mapping for the target port yet
 	NodeUnknown          Reason = "NodeUnknown"          // the Pod's Node or its addresses are not known
@@ -29,7 +29,7 @@ func Reasons() []Reason {
 // Passing reports whether the reason is expected to go away by itself within moments, so that it deserves no Event.
 func (r Reason) Passing() bool { return r == NotPublished || r == NodeUnknown }
 
-// Refusal is one Pod that is not a member of one pool, and why.
+// Refusal is one Pod that is not a member of one pool, or not as it could be, and why.
 type Refusal struct {
 	Key     providers.Key `json:"key"`
 	Pod     string        `json:"pod"` // "namespace/name"
@@ -40,6 +40,18 @@ type Refusal struct {
 
 // PodName returns the Pod's name without its namespace.
 func (r Refusal) PodName() string { return strings.TrimPrefix(r.Pod, r.Key.Namespace+"/") }
+
+// Sentence says it all in one line, for an Event on the Pod. A Pod may be a member with one address and not with another.
+func (r Refusal) Sentence() string {
+	switch r.Reason {
+	case MalformedAnnotation:
+		return "its annotation cannot be read in full for the pool " + r.Key.String() + ": " + r.Message
+	case Contested, ForeignNodeAddress, NodeUnknown, PoolFull:
+		return "not a member of the pool " + r.Key.String() + " with this address: " + r.Message
+	default:
+		return "not a member of the pool " + r.Key.String() + ": " + r.Message
+	}
+}
 
 func compareRefusals(a, b Refusal) int {
 	return cmp.Or(

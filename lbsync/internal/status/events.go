@@ -65,7 +65,7 @@ func (c *Controller) tell(s *corev1.Service, key model.ServiceKey, refusals []mo
 		if !before[r] {
 			pod := reference("Pod", key.Namespace, r.PodName(), types.UID(r.PodUID))
 			c.Recorder.Eventf(pod, reference("Service", s.Namespace, s.Name, s.UID), corev1.EventTypeWarning, string(r.Reason), actionAdmit,
-				"%s", note("not as it should be in the pool of "+r.Key.String()+": "+r.Message))
+				"%s", note(r.Sentence()))
 		}
 	}
 	if c.told[key] = now; len(now) == 0 {
