@@ -21,6 +21,7 @@ func podRecord(pod *corev1.Pod) model.Pod {
 		Terminated:      pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
 		ResourceVersion: pod.ResourceVersion,
 	}
+	out.Vanishing = out.Terminated && pod.DeletionTimestamp != nil && len(pod.Finalizers) == 0
 	out.Annotation, out.Annotated = pod.Annotations[npl.Annotation]
 	for _, ip := range pod.Status.PodIPs {
 		if a, err := netip.ParseAddr(ip.IP); err == nil && reachable(a) {

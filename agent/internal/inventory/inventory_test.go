@@ -129,6 +129,32 @@ func TestPodRecord(t *testing.T) {
 	}
 }
 
+func TestVanishing(t *testing.T) {
+	now := metav1.Now()
+	for _, tt := range []struct {
+		phase      corev1.PodPhase
+		deleted    *metav1.Time
+		finalizers []string
+		want       bool
+	}{
+		{corev1.PodSucceeded, &now, nil, true},
+		{corev1.PodFailed, &now, nil, true},
+		{corev1.PodRunning, &now, nil, false},
+		{corev1.PodFailed, nil, nil, false},
+		{corev1.PodFailed, &now, []string{"batch.kubernetes.io/job-tracking"}, false},
+	} {
+		p := fullPod()
+		p.Status.Phase, p.DeletionTimestamp, p.Finalizers = tt.phase, tt.deleted, tt.finalizers
+		slim, err := slimPod(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := podRecord(slim.(*corev1.Pod)).Vanishing; got != tt.want {
+			t.Errorf("%s, deletion %v, finalizers %v: vanishing %v", tt.phase, tt.deleted, tt.finalizers, got)
+		}
+	}
+}
+
 func TestServiceRecord(t *testing.T) {
 	want := model.Service{
 		Namespace: "default", Name: "s", Type: "LoadBalancer", Selector: map[string]string{"app": "web"}, Families: []npl.Family{npl.IPv4, npl.IPv6},

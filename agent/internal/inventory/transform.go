@@ -35,7 +35,7 @@ func slimPod(obj any) (any, error) {
 		Spec:       corev1.PodSpec{NodeName: pod.Spec.NodeName},
 		Status:     corev1.PodStatus{Phase: pod.Status.Phase, PodIPs: pod.Status.PodIPs},
 	}
-	slim.Labels = pod.Labels
+	slim.Labels, slim.DeletionTimestamp, slim.Finalizers = pod.Labels, pod.DeletionTimestamp, pod.Finalizers
 	for _, c := range pod.Spec.Containers {
 		if len(c.Ports) > 0 {
 			slim.Spec.Containers = append(slim.Spec.Containers, corev1.Container{Ports: c.Ports})

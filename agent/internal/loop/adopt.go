@@ -39,7 +39,7 @@ func (l *Loop) adopt(now time.Time, v view) error {
 	}
 	served := false // whether this Node has had node ports before
 	for _, p := range v.model.Pods {
-		if p.Pod.Terminated {
+		if p.Pod.Terminated { // that it was this Pod's rule, and not its successor's at the same address, is not known for sure
 			continue
 		}
 		f := ports.FoundPod{UID: p.Pod.UID, IPs: p.Pod.IPs, Wants: map[model.ID]bool{}}

@@ -33,7 +33,7 @@ func TestWhateverHappens(t *testing.T) {
 			return nil
 		}
 		rt.Repeat(map[string]func(*rapid.T){
-			"add a Pod": c.addRandomPod, "delete a Pod": c.deletePod, "terminate a Pod": c.terminatePod, "change addresses": c.changeAddresses,
+			"add a Pod": c.addRandomPod, "delete a Pod": c.deletePod, "terminate a Pod": c.terminatePod, "vanish a Pod": c.vanishPod, "change addresses": c.changeAddresses,
 			"set a Service": c.setService, "delete a Service": c.deleteService, "edit an annotation": c.editAnnotation,
 			"time passes": c.timePasses, "pass": c.pass, "API takes a patch": c.takePatch, "API takes all": c.takeAll,
 			"kill": func(*rapid.T) { c.start() }, "die soon": c.dieSoon, "flush": c.flushRunning, "reboot": c.reboot,
@@ -82,6 +82,7 @@ func (c *chaos) randomAddresses(t *rapid.T, p *model.Pod) {
 
 func (c *chaos) deletePod(t *rapid.T)       { delete(c.pods, c.somePod(t).UID) }
 func (c *chaos) terminatePod(t *rapid.T)    { c.somePod(t).Terminated = true }
+func (c *chaos) vanishPod(t *rapid.T)       { p := c.somePod(t); p.Terminated, p.Vanishing = true, true }
 func (c *chaos) changeAddresses(t *rapid.T) { c.randomAddresses(t, c.somePod(t)) }
 
 func (c *chaos) setService(t *rapid.T) {
@@ -188,6 +189,7 @@ func (c *chaos) toggleBusy(t *rapid.T) {
 func (c *chaos) calmDown() {
 	c.t.Helper()
 	c.refuse, c.crashIn = 0, 0
+	maps.DeleteFunc(c.pods, func(_ string, p *model.Pod) bool { return p.Vanishing }) // the kubelet does, sooner or later
 	for range 4 {
 		c.settleFaults()
 		c.clock.Step(c.settings.CoolDown)

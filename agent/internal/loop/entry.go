@@ -27,7 +27,7 @@ type phase string
 
 const (
 	serving     phase = "serving"
-	withdrawing phase = "withdrawing" // its Pod lives, but nothing wants it: off the annotation, then grace
+	withdrawing phase = "withdrawing" // its Pod lives, but nothing wants it: off the annotation, then grace; or its Pod is vanishing
 	withdrawn   phase = "withdrawn"   // grace is over: off the kernel now
 	gone        phase = "gone"        // its Pod, or the Pod's address, is no more: off the kernel now, with its connections
 )
@@ -46,6 +46,10 @@ func (l *Loop) classify(now time.Time, v view) {
 		e := l.entries[k]
 		pod, live := v.pods[e.id.PodUID]
 		ip, addressed := pod.IP(e.id.Family)
+		if live && l.lingers(v, k, e, pod) {
+			e.target, e.phase, e.off = e.live, withdrawing, time.Time{}
+			continue
+		}
 		if !live || pod.Terminated || !addressed {
 			e.phase = gone
 			continue
@@ -69,6 +73,14 @@ func (l *Loop) classify(now time.Time, v view) {
 			e.phase = withdrawn
 		}
 	}
+}
+
+// lingers reports whether the rule of a vanishing Pod stays until the Pod's object is gone. Its annotation stays that long, and
+// what is published is programmed: the rule leads to an address where nobody answers any more. It goes before that only when it
+// would harm: the address, or the node port as a host port, is another Pod's by now.
+func (l *Loop) lingers(v view, k model.Key, e *entry, pod model.Pod) bool {
+	ip, addressed := pod.IP(e.id.Family)
+	return pod.Vanishing && v.listed[k][pod.UID] && addressed && e.live == netip.AddrPortFrom(ip, e.id.PodPort) && !v.used[ip] && l.alloc.Allowed(k)
 }
 
 // withdrawAt returns when the next withdrawing rule goes, or the zero time.

@@ -2,12 +2,14 @@ package loop
 
 import (
 	"errors"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nplbridge/nplbridge/agent/internal/model"
+	"github.com/nplbridge/nplbridge/agent/npl"
 )
 
 func TestPublishedAfterProgrammed(t *testing.T) {
@@ -422,6 +424,69 @@ func TestTerminatedPodGivesUpEverything(t *testing.T) {
 	p.Terminated = true
 	w.settle()
 	w.wantLog(t, "remove 61000", "publish a []")
+}
+
+func TestVanishingPodIsNotPatchedAndKeepsItsRule(t *testing.T) {
+	w := newWorld(t)
+	p := w.addPod("a", web)
+	w.addService("web", web, 80)
+	w.settle()
+	w.log = nil
+	p.Terminated, p.Vanishing = true, true
+	w.settle()
+	w.after(time.Hour)
+	w.wantLog(t)
+	delete(w.pods, p.UID)
+	w.settle()
+	w.wantLog(t, "remove 61000")
+	if s, _ := w.kernel.Load(); s.Cooling[tcp4(61000)] != w.settings.CoolDown {
+		t.Errorf("cooling %v", s.Cooling)
+	}
+}
+
+func TestRuleOfAVanishingPodGoesAtOnceIfItIsNotPublishedOrLeadsElsewhere(t *testing.T) {
+	for name, vanish := range map[string]func(w *world, p *model.Pod){
+		"not published":   func(_ *world, p *model.Pod) { p.Annotation = "[]" },
+		"another address": func(w *world, p *model.Pod) { p.IPs = []netip.Addr{w.newIP()} },
+		"no address":      func(_ *world, p *model.Pod) { p.IPs = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			p := w.addPod("a", web)
+			w.addService("web", web, 80)
+			w.settle()
+			w.log = nil
+			vanish(w, p)
+			p.Terminated, p.Vanishing = true, true
+			w.settle()
+			w.wantLog(t, "remove 61000")
+		})
+	}
+}
+
+func TestRuleOfAVanishingPodGoesWhenSomebodyElseNeedsWhatItHas(t *testing.T) {
+	for name, arrive := range map[string]func(w *world, vanishing, other *model.Pod){
+		"its address": func(_ *world, vanishing, other *model.Pod) { other.IPs = vanishing.IPs },
+		"its port": func(_ *world, _, other *model.Pod) {
+			other.Ports = []model.ContainerPort{{Port: 9000, Protocol: npl.TCP, HostPort: 61000}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			p := w.addPod("a", web)
+			w.addService("web", web, 80)
+			w.settle()
+			w.log = nil
+			p.Terminated, p.Vanishing = true, true
+			w.settle()
+			arrive(w, p, w.addPod("b", nil))
+			w.after(2 * w.settings.CoolDown)
+			w.wantLog(t, "remove 61000")
+			if s, _ := w.kernel.Load(); s.Cooling[tcp4(61000)] == 0 {
+				t.Error("the port does not rest while the annotation lists it")
+			}
+		})
+	}
 }
 
 func TestPortOfATerminatedPodRestsUntilItsAnnotationIsOff(t *testing.T) {

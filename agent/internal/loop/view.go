@@ -2,6 +2,7 @@ package loop
 
 import (
 	"fmt"
+	"net/netip"
 
 	"github.com/nplbridge/nplbridge/agent/internal/model"
 )
@@ -33,6 +34,7 @@ type view struct {
 	model model.Model
 	pods  map[string]model.Pod // live and annotated ones by UID
 	wants map[model.ID]model.Want
+	used  map[netip.Addr]bool // the addresses of Pods that have not terminated
 	// listed has the UIDs of the Pods whose annotations list a node port. While one does, somebody may send it traffic.
 	listed   map[model.Key]map[string]bool
 	refusals []model.Refusal
@@ -46,9 +48,14 @@ func (l *Loop) look() view {
 		AddressTypes: l.settings.AddressTypes,
 		Families:     l.kernel.Families(),
 	})
-	v := view{model: m, pods: map[string]model.Pod{}, wants: map[model.ID]model.Want{}, listed: map[model.Key]map[string]bool{}, refusals: m.Refusals}
+	v := view{model: m, pods: map[string]model.Pod{}, wants: map[model.ID]model.Want{}, used: map[netip.Addr]bool{}, listed: map[model.Key]map[string]bool{}, refusals: m.Refusals}
 	for _, p := range m.Pods {
 		v.pods[p.Pod.UID] = p.Pod
+		for _, ip := range p.Pod.IPs {
+			if !p.Pod.Terminated {
+				v.used[ip] = true
+			}
+		}
 		for _, w := range p.Wants {
 			v.wants[w.ID] = w
 		}

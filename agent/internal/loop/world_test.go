@@ -52,7 +52,10 @@ type world struct {
 	crashIn int // operations until the process dies; 0 = it lives
 	freed   map[dataplane.Key]freed
 	owners  map[dataplane.Key]string // Pod UID by programmed port
-	lost    map[dataplane.Key]bool   // rules somebody else removed
+	targets map[dataplane.Key]netip.AddrPort
+	lost    map[dataplane.Key]bool // rules somebody else removed
+	// inherited are ports that were programmed before the process started.
+	inherited map[dataplane.Key]bool
 	// advertised are ports that have been published since they were programmed for their owner.
 	advertised map[dataplane.Key]bool
 	nextIP     uint32
@@ -76,7 +79,7 @@ func newWorld(t fataler) *world {
 		},
 		pods: map[string]*model.Pod{}, services: map[string]model.Service{},
 		node:    model.Node{Name: "node-1", Addresses: []model.NodeAddress{{Type: "InternalIP", IP: netip.MustParseAddr("192.0.2.1")}}},
-		desired: map[string]publish.Desired{}, freed: map[dataplane.Key]freed{}, owners: map[dataplane.Key]string{}, lost: map[dataplane.Key]bool{}, advertised: map[dataplane.Key]bool{},
+		desired: map[string]publish.Desired{}, freed: map[dataplane.Key]freed{}, owners: map[dataplane.Key]string{}, targets: map[dataplane.Key]netip.AddrPort{}, lost: map[dataplane.Key]bool{}, advertised: map[dataplane.Key]bool{},
 	}
 	w.kernel = kerneltest.New(w.clock)
 	w.kernel.Before = func(op string) error { w.step(op); return nil }
@@ -89,6 +92,10 @@ func newWorld(t fataler) *world {
 func (w *world) start() {
 	w.kernel.Restart()
 	w.desired, w.crashIn = map[string]publish.Desired{}, 0
+	w.inherited = map[dataplane.Key]bool{}
+	for k := range w.kernel.Rules() {
+		w.inherited[k] = true
+	}
 	metrics, err := NewMetrics(prometheus.NewRegistry())
 	if err != nil {
 		w.t.Fatalf("%v", err)
@@ -174,7 +181,7 @@ func (w *world) Set(all []publish.Desired) {
 	w.desired = map[string]publish.Desired{}
 	for _, d := range all {
 		pod, ok := w.pods[d.Pod.UID]
-		if !ok {
+		if !ok || d.Leave {
 			continue
 		}
 		have, err := npl.Decode(pod.Annotation)
@@ -262,7 +269,7 @@ func (w *world) committed(c dataplane.Change) {
 	w.t.Helper()
 	for _, k := range c.Delete {
 		owner := w.owners[k]
-		if pod, ok := w.pods[owner]; ok && !pod.Terminated {
+		if pod, ok := w.pods[owner]; ok && (!pod.Terminated || w.lingers(k, pod)) {
 			if _, addressed := pod.IP(k.Family); addressed {
 				for _, m := range w.listed(pod) {
 					if m.NodePort == k.NodePort && m.Protocol == k.Protocol && m.Family == k.Family {
@@ -289,10 +296,19 @@ func (w *world) committed(c dataplane.Change) {
 		if w.owners[k] != owner {
 			delete(w.advertised, k)
 		}
-		w.owners[k] = owner
+		w.owners[k], w.targets[k] = owner, target
 		delete(w.lost, k)
 		w.logf("program %d %s", k.NodePort, target)
 	}
+}
+
+// lingers reports whether the rule of a terminated Pod has to stay as long as it is published: nobody takes the annotation off. A
+// process that did not serve the Pod itself may remove the rule all the same.
+func (w *world) lingers(k dataplane.Key, pod *model.Pod) bool {
+	ip, _ := pod.IP(k.Family)
+	return pod.Vanishing && w.targets[k].Addr() == ip && !w.inherited[k] && !slices.ContainsFunc(w.Pods(), func(p model.Pod) bool {
+		return !p.Terminated && slices.ContainsFunc(p.Ports, func(c model.ContainerPort) bool { return c.HostPort == k.NodePort && c.Protocol == k.Protocol })
+	}) && w.ownerOf(ip) == pod.UID
 }
 
 func (w *world) listed(pod *model.Pod) []npl.Mapping {
@@ -303,13 +319,18 @@ func (w *world) listed(pod *model.Pod) []npl.Mapping {
 	return ms
 }
 
-func (w *world) ownerOf(a netip.Addr) string {
+// ownerOf returns whose an address is: a live Pod's, or a vanishing one's that nobody has followed there.
+func (w *world) ownerOf(a netip.Addr) (uid string) {
 	for _, p := range w.pods {
-		if slices.Contains(p.IPs, a) && !p.Terminated {
+		switch {
+		case !slices.Contains(p.IPs, a):
+		case !p.Terminated:
 			return p.UID
+		case p.Vanishing:
+			uid = p.UID
 		}
 	}
-	return ""
+	return uid
 }
 
 func (w *world) logf(format string, args ...any) { w.log = append(w.log, fmt.Sprintf(format, args...)) }

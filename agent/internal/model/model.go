@@ -46,6 +46,8 @@ type Pod struct {
 	IPs                  []netip.Addr
 	// Terminated Pods (phase Succeeded or Failed) have given up their address.
 	Terminated bool
+	// Vanishing Pods are terminated ones whose deletion was asked for and whose object nothing holds: the kubelet removes it any moment.
+	Vanishing bool
 	// Ports that containers and sidecars (init containers that restart always) declare, in that order.
 	Ports []ContainerPort
 	// Annotation is the raw value of npl.Annotation; Annotated tells "" from absent.

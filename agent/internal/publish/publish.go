@@ -52,6 +52,7 @@ func Results() []Result { return []Result{Success, Gone, Failed} }
 type Desired struct {
 	Pod      model.Pod
 	Mappings []npl.Mapping
+	Leave    bool // whatever the annotation says, it stays
 }
 
 // Publisher makes annotations what they should be, several at a time and each with its own retry, so that one Pod that cannot
@@ -80,7 +81,7 @@ type state struct {
 
 // satisfied reports whether nothing needs to be patched.
 func (s *state) satisfied() bool {
-	return s.gone || !s.uncertain && s.effective().means(s.desired.Mappings)
+	return s.gone || s.desired.Leave || !s.uncertain && s.effective().means(s.desired.Mappings)
 }
 
 // value is an annotation at one resourceVersion.
@@ -146,6 +147,9 @@ func (p *Publisher) Set(all []Desired) {
 		s := p.observe(d.Pod)
 		retryPending := s.failure != nil && npl.Equal(s.desired.Mappings, d.Mappings)
 		s.desired = d
+		if d.Leave {
+			s.failure = nil // no retry follows
+		}
 		if !retryPending && !s.satisfied() {
 			p.queue.Add(uid)
 		}

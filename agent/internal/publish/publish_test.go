@@ -106,7 +106,7 @@ func TestPatchForm(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, _ := newAPI(t)
-			if _, err := Patch(t.Context(), a, Desired{pod("1", ""), tt.ms}); err != nil {
+			if _, err := Patch(t.Context(), a, Desired{Pod: pod("1", ""), Mappings: tt.ms}); err != nil {
 				t.Fatal(err)
 			}
 			if a.patches[0] != tt.want {
@@ -131,7 +131,7 @@ func TestEqualAnnotationIsNeverPatched(t *testing.T) {
 				if annotation == "" {
 					ms = nil
 				}
-				p.Set([]Desired{{pod("1", annotation), ms}})
+				p.Set([]Desired{{Pod: pod("1", annotation), Mappings: ms}})
 				synctest.Wait()
 				if a.count() != 0 {
 					t.Errorf("patched: %v", a.patches)
@@ -150,12 +150,12 @@ func TestUnequalAnnotationIsPatchedOnce(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, p := newAPI(t)
 				run(t, p)
-				p.Set([]Desired{{pod("1", annotation), mapping(61000)}})
+				p.Set([]Desired{{Pod: pod("1", annotation), Mappings: mapping(61000)}})
 				synctest.Wait()
 				// The cache is slow: it still shows the old annotation, then an unrelated change, then ours.
-				p.Set([]Desired{{pod("1", annotation), mapping(61000)}})
-				p.Set([]Desired{{pod("5", annotation), mapping(61000)}})
-				p.Set([]Desired{{pod("11", npl.Encode(mapping(61000))), mapping(61000)}})
+				p.Set([]Desired{{Pod: pod("1", annotation), Mappings: mapping(61000)}})
+				p.Set([]Desired{{Pod: pod("5", annotation), Mappings: mapping(61000)}})
+				p.Set([]Desired{{Pod: pod("11", npl.Encode(mapping(61000))), Mappings: mapping(61000)}})
 				synctest.Wait()
 				if a.count() != 1 {
 					t.Errorf("%d patches, want 1: %v", a.count(), a.patches)
@@ -172,7 +172,7 @@ func TestEmptyListIsRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, p := newAPI(t)
 		run(t, p)
-		p.Set([]Desired{{pod("1", "[]"), nil}})
+		p.Set([]Desired{{Pod: pod("1", "[]")}})
 		synctest.Wait()
 		if a.count() != 1 || !strings.Contains(a.patches[0], ":null") {
 			t.Errorf("patches %v", a.patches)
@@ -192,9 +192,9 @@ func TestGonePodIsDropped(t *testing.T) {
 				a, p := newAPI(t)
 				a.answer = func() error { return answer }
 				run(t, p)
-				p.Set([]Desired{{pod("1", npl.Encode(mapping(61001))), mapping(61000)}})
+				p.Set([]Desired{{Pod: pod("1", npl.Encode(mapping(61001))), Mappings: mapping(61000)}})
 				time.Sleep(time.Hour) // virtual
-				p.Set([]Desired{{pod("1", npl.Encode(mapping(61001))), nil}})
+				p.Set([]Desired{{Pod: pod("1", npl.Encode(mapping(61001)))}})
 				synctest.Wait()
 				if a.count() != 1 {
 					t.Errorf("%d patches, want 1", a.count())
@@ -215,7 +215,7 @@ func TestFailureIsTriedAgainWithGrowingPauses(t *testing.T) {
 		a, p := newAPI(t)
 		a.answer = func() error { return apierrors.NewForbidden(pods, "p", errors.New("no")) }
 		run(t, p)
-		d := []Desired{{pod("1", ""), mapping(61000)}}
+		d := []Desired{{Pod: pod("1", ""), Mappings: mapping(61000)}}
 		p.Set(d)
 		synctest.Wait()
 		if err := p.Failure("uid"); err == nil || !strings.Contains(err.Error(), "Pod default/p") {
@@ -249,9 +249,9 @@ func TestChangedWishDoesNotWaitForTheRetry(t *testing.T) {
 		a, p := newAPI(t)
 		a.answer = func() error { return apierrors.NewForbidden(pods, "p", errors.New("no")) }
 		run(t, p)
-		p.Set([]Desired{{pod("1", ""), mapping(61000)}})
+		p.Set([]Desired{{Pod: pod("1", ""), Mappings: mapping(61000)}})
 		synctest.Wait()
-		p.Set([]Desired{{pod("1", ""), mapping(61001)}})
+		p.Set([]Desired{{Pod: pod("1", ""), Mappings: mapping(61001)}})
 		synctest.Wait()
 		if a.count() != 2 {
 			t.Errorf("%d patches, want 2", a.count())
@@ -265,7 +265,7 @@ func TestUnansweredPatchCountsAsPublished(t *testing.T) {
 		a, p := newAPI(t)
 		a.answer = func() error { return context.DeadlineExceeded }
 		run(t, p)
-		p.Set([]Desired{{pod("1", ""), mapping(61000)}})
+		p.Set([]Desired{{Pod: pod("1", ""), Mappings: mapping(61000)}})
 		synctest.Wait()
 		if ms, _ := p.Published(pod("1", "")); !npl.Equal(ms, mapping(61000)) {
 			t.Errorf("published %v", ms)
@@ -273,14 +273,14 @@ func TestUnansweredPatchCountsAsPublished(t *testing.T) {
 		a.mu.Lock()
 		a.answer = func() error { return nil }
 		a.mu.Unlock()
-		p.Set([]Desired{{pod("1", ""), nil}}) // nothing is wanted, and the cache shows nothing: but it must be made sure
+		p.Set([]Desired{{Pod: pod("1", "")}}) // nothing is wanted, and the cache shows nothing: but it must be made sure
 		synctest.Wait()
 		if ms, _ := p.Published(pod("1", "")); len(ms) != 0 || a.count() != 2 || !strings.Contains(a.patches[1], ":null") {
 			t.Errorf("published %v after %v", ms, a.patches)
 		}
 		// A refusal by the API server is an answer: nothing was stored.
 		a.answer = func() error { return apierrors.NewForbidden(pods, "p", errors.New("no")) }
-		p.Set([]Desired{{pod("12", ""), mapping(61002)}})
+		p.Set([]Desired{{Pod: pod("12", ""), Mappings: mapping(61002)}})
 		synctest.Wait()
 		if ms, _ := p.Published(pod("12", "")); len(ms) != 0 {
 			t.Errorf("a refused patch counts as published: %v", ms)
@@ -294,12 +294,12 @@ func TestPatchOnItsWayCountsAsPublished(t *testing.T) {
 		release := make(chan struct{})
 		a.answer = func() error { <-release; return nil }
 		run(t, p)
-		p.Set([]Desired{{pod("1", ""), mapping(61000)}})
+		p.Set([]Desired{{Pod: pod("1", ""), Mappings: mapping(61000)}})
 		synctest.Wait()
 		if ms, _ := p.Published(pod("1", "")); !npl.Equal(ms, mapping(61000)) {
 			t.Errorf("published %v", ms)
 		}
-		p.Set([]Desired{{pod("1", ""), nil}})
+		p.Set([]Desired{{Pod: pod("1", "")}})
 		close(release)
 		synctest.Wait()
 		if ms, _ := p.Published(pod("1", "")); len(ms) != 0 || a.count() != 2 {
@@ -321,11 +321,11 @@ func TestOnePodThatHangsDelaysNoOther(t *testing.T) {
 		run(t, p)
 		stuck := pod("1", "")
 		stuck.UID, stuck.Name = "uid-stuck", "stuck"
-		all := []Desired{{stuck, mapping(61000)}}
+		all := []Desired{{Pod: stuck, Mappings: mapping(61000)}}
 		for i := range 50 {
 			d := pod("1", "")
 			d.UID = fmt.Sprintf("uid-%d", i)
-			all = append(all, Desired{d, mapping(61001)})
+			all = append(all, Desired{Pod: d, Mappings: mapping(61001)})
 		}
 		p.Set(all)
 		synctest.Wait()
@@ -344,7 +344,7 @@ func TestForgottenPodIsNotPatched(t *testing.T) {
 		a, p := newAPI(t)
 		a.answer = func() error { return errors.New("down") }
 		run(t, p)
-		p.Set([]Desired{{pod("1", ""), mapping(61000)}})
+		p.Set([]Desired{{Pod: pod("1", ""), Mappings: mapping(61000)}})
 		synctest.Wait()
 		n := a.count()
 		p.Set(nil)
@@ -352,6 +352,26 @@ func TestForgottenPodIsNotPatched(t *testing.T) {
 		synctest.Wait()
 		if a.count() != n {
 			t.Errorf("%d more patches of a Pod nobody wants any more", a.count()-n)
+		}
+	})
+}
+
+func TestAnnotationThatIsLeftIsNotPatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, p := newAPI(t)
+		a.answer = func() error { return errors.New("down") }
+		run(t, p)
+		p.Set([]Desired{{Pod: pod("1", ""), Mappings: mapping(61000)}})
+		synctest.Wait()
+		n := a.count()
+		p.Set([]Desired{{Pod: pod("2", "junk"), Leave: true}})
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if a.count() != n || p.Failure("uid") != nil {
+			t.Errorf("%d more patches, failure %v", a.count()-n, p.Failure("uid"))
+		}
+		if got, _ := p.Published(pod("2", "junk")); !npl.Equal(got, mapping(61000)) {
+			t.Errorf("published %v: the patch that nobody answered is forgotten", got)
 		}
 	})
 }
