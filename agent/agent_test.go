@@ -351,6 +351,32 @@ func TestCleanupTakesEverythingOff(t *testing.T) {
 	}
 }
 
+func TestCleanupFailsIfAnAgentPutsAnnotationsBack(t *testing.T) {
+	c, k := start(t), newKernel()
+	c.addService("web", 8080)
+	c.addPod("node-1", "p", "u", "10.0.0.1")
+	_, _, stop := c.agentOn(k, config())
+	eventually(t, "annotation", func() bool { return c.annotation("p") != "" })
+	stop()
+	before := c.annotation("p")
+	lists := 0
+	c.PrependReactor("list", "pods", func(k8stesting.Action) (bool, runtime.Object, error) {
+		if lists++; lists == 1 {
+			return false, nil, nil
+		}
+		return true, &corev1.PodList{Items: []corev1.Pod{{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "u", Annotations: map[string]string{npl.Annotation: before}},
+			Spec:       corev1.PodSpec{NodeName: "node-1"},
+		}}}, nil
+	})
+	cfg := config()
+	cfg.WithdrawGrace = 0
+	err := cleanup(t.Context(), cfg, c, zaptest.NewLogger(t), func(dataplane.Config) (kernel, error) { return k, nil })
+	if err == nil || !strings.Contains(err.Error(), "Pod default/p") || !strings.Contains(err.Error(), "stop npl-agent") || len(k.Rules()) != 1 {
+		t.Errorf("error %v, rules %v", err, k.Rules())
+	}
+}
+
 func TestCleanupKeepsTheTablesWhenAnAnnotationStays(t *testing.T) {
 	c, k := start(t), newKernel()
 	c.addService("web", 8080)

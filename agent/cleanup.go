@@ -19,7 +19,7 @@ import (
 
 // Cleanup takes everything of the agent off this Node, in the order that lets load balancers follow: the annotations of the Node's
 // Pods, then, WithdrawGrace later, the kernel's tables. The agent must have been stopped before. If an annotation cannot be
-// removed the tables stay, so that nothing is published that does not work.
+// removed, or comes back, the tables stay, so that nothing is published that does not work.
 func Cleanup(ctx context.Context, cfg Config, client kubernetes.Interface, log *zap.Logger) error {
 	return cleanup(ctx, cfg, client, log, openNFT)
 }
@@ -47,6 +47,9 @@ func cleanup(ctx context.Context, cfg Config, client kubernetes.Interface, log *
 			return errors.Join(fmt.Errorf("cleanup was interrupted before the tables were removed: run it again: %w", ctx.Err()), k.Close())
 		case <-time.After(cfg.WithdrawGrace):
 		}
+		if err := staysOff(ctx, cfg.NodeName, client); err != nil {
+			return errors.Join(err, k.Close())
+		}
 	}
 	if err := k.Cleanup(); err != nil {
 		return errors.Join(fmt.Errorf("removing the tables %s: %w", dataplane.TableName, err), k.Close())
@@ -56,16 +59,13 @@ func cleanup(ctx context.Context, cfg Config, client kubernetes.Interface, log *
 }
 
 func removeAnnotations(ctx context.Context, nodeName string, client kubernetes.Interface, log *zap.Logger) (removed int, err error) {
-	pods, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", nodeName).String()})
+	pods, err := annotated(ctx, nodeName, client)
 	if err != nil {
-		return 0, fmt.Errorf("listing the Pods of Node %s: %w", nodeName, err)
+		return 0, err
 	}
 	var errs []error
-	for _, pod := range pods.Items {
-		if _, ok := pod.Annotations[npl.Annotation]; !ok || pod.Spec.NodeName != nodeName {
-			continue
-		}
-		d := publish.Desired{Pod: model.Pod{UID: string(pod.UID), Namespace: pod.Namespace, Name: pod.Name}}
+	for _, pod := range pods {
+		d := publish.Desired{Pod: pod}
 		if _, err := publish.Patch(ctx, client, d); err != nil && !publish.IsGone(err) {
 			errs = append(errs, fmt.Errorf("removing the annotation of Pod %s: %w", d.Pod, err))
 			continue
@@ -74,4 +74,27 @@ func removeAnnotations(ctx context.Context, nodeName string, client kubernetes.I
 		removed++
 	}
 	return removed, errors.Join(errs...)
+}
+
+// staysOff returns an error if annotations are back: an agent still runs here, and would put the tables back, too.
+func staysOff(ctx context.Context, nodeName string, client kubernetes.Interface) error {
+	pods, err := annotated(ctx, nodeName, client)
+	if err != nil || len(pods) == 0 {
+		return err
+	}
+	return fmt.Errorf("the annotation of Pod %s on Node %s is back: stop npl-agent there, then run cleanup again", pods[0], nodeName)
+}
+
+// annotated returns the Node's Pods that carry the annotation.
+func annotated(ctx context.Context, nodeName string, client kubernetes.Interface) (out []model.Pod, err error) {
+	pods, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", nodeName).String()})
+	if err != nil {
+		return nil, fmt.Errorf("listing the Pods of Node %s: %w", nodeName, err)
+	}
+	for _, pod := range pods.Items {
+		if _, ok := pod.Annotations[npl.Annotation]; ok && pod.Spec.NodeName == nodeName {
+			out = append(out, model.Pod{UID: string(pod.UID), Namespace: pod.Namespace, Name: pod.Name})
+		}
+	}
+	return out, nil
 }
