@@ -166,7 +166,7 @@ func (l *Loop) desired(v view) []publish.Desired {
 	}
 	out := make([]publish.Desired, 0, len(v.model.Pods))
 	for _, p := range v.model.Pods {
-		d := publish.Desired{Pod: p.Pod, Leave: p.Pod.Vanishing} // a patch would come too late for most, and nobody balances to a finished Pod
+		d := publish.Desired{Pod: p.Pod, Leave: p.Pod.Vanishing} // a patch would come too late for many, and nobody balances to a finished Pod
 		for _, w := range p.Wants {
 			nodePort := w.HostPort
 			if nodePort == 0 {
