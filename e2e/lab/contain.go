@@ -48,7 +48,7 @@ func Contain(function func() int) {
 		programs, err := Build(ctx, os.Stderr)
 		stop()
 		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
+			fmt.Fprintln(os.Stderr, "lab:", err)
 			os.Exit(1)
 		}
 		document, err := json.Marshal(programs)

@@ -214,21 +214,55 @@ func TestRefusals(t *testing.T) {
 	for _, u := range users(t) {
 		for _, test := range []struct {
 			args []string
+			code int
 			want string
 		}{
-			{[]string{"up", "--nodes", "0x"}, "--nodes"},
-			{[]string{"up", "--nodes", "10"}, "nodes 10: the lab has room for 1 to 9"},
-			{[]string{"up", "--pod-network", "vxlan"}, `pod network "vxlan": use "routed" or "bridged"`},
-			{[]string{"up", "--bridge-netfilter"}, `bridge netfilter needs the pod network "bridged"`},
-			{[]string{"up", "--name", "a/b"}, `name "a/b": use up to 32`},
-			{[]string{"exec", "node-1"}, "name a place and a command"},
-			{[]string{"logs", "--name", "nobody"}, "running"},
+			{[]string{"up", "--nodes", "0x"}, 2, "--nodes"},
+			{[]string{"up", "--nodes", "0"}, 2, "nodes 0: the lab has room for 1 to 9"},
+			{[]string{"up", "--nodes", "10"}, 2, "nodes 10: the lab has room for 1 to 9"},
+			{[]string{"up", "--pod-network", "vxlan"}, 2, `pod network "vxlan": use "routed" or "bridged"`},
+			{[]string{"up", "--bridge-netfilter"}, 2, `bridge netfilter needs the pod network "bridged"`},
+			{[]string{"up", "--name", "a/b"}, 2, `name "a/b": use up to 32`},
+			{[]string{"up", "--fast"}, 2, "--fast"},
+			{[]string{"down"}, 2, `unknown command "down"`},
+			{[]string{"exec", "node-1"}, 2, "name a place and a command"},
+			{[]string{"logs", "--name", "nobody"}, 1, "running"},
 		} {
 			before := host(t)
-			if _, message, code := u.run(t, test.args...); code != 1 || !strings.Contains(message, test.want) || strings.Count(message, "\n") != 1 {
-				t.Errorf("%s: lab %v: status %d, message %q, want 1 and one line containing %q", u.name, test.args, code, message, test.want)
+			_, message, code := u.run(t, test.args...)
+			if code != test.code || !strings.HasPrefix(message, "lab: ") || !strings.Contains(message, test.want) || strings.Count(message, "\n") != 1 {
+				t.Errorf("%s: lab %v: status %d, message %q, want %d and one line containing %q", u.name, test.args, code, message, test.code, test.want)
 			}
 			sameHost(t, before)
+		}
+	}
+}
+
+// Where there are neither programs nor their sources, a bad option is told first.
+func TestRefusalsOutsideOfTheRepository(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"up"}, 1, "not inside the nplbridge repository"},
+		{[]string{"up", "--nodes", "0"}, 2, "nodes 0: "},
+		{[]string{"up", "--name", "a/b"}, 2, `name "a/b": `},
+	} {
+		cmd := exec.CommandContext(t.Context(), "env", append([]string{"-i", "PATH=" + os.Getenv("PATH"), mainVariable + "=1", self}, test.args...)...)
+		cmd.Dir = t.TempDir()
+		var message bytes.Buffer
+		cmd.Stderr = &message
+		var exit *exec.ExitError
+		if err := cmd.Run(); !errors.As(err, &exit) {
+			t.Fatalf("lab %v: %v", test.args, err)
+		}
+		if got := message.String(); exit.ExitCode() != test.code || !strings.HasPrefix(got, "lab: ") || !strings.Contains(got, test.want) {
+			t.Errorf("lab %v: status %d, message %q, want %d and %q", test.args, exit.ExitCode(), got, test.code, test.want)
 		}
 	}
 }

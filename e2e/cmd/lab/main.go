@@ -11,9 +11,17 @@ import (
 	"github.com/nplbridge/nplbridge/e2e/lab"
 )
 
+// Exit statuses; those of programs run for the user are their own.
+const (
+	exitFailure = 1
+	exitUsage   = 2 // a command line that cannot be used
+)
+
 func main() {
 	lab.Init()
-	err := newCommand().Execute()
+	command, started := newCommand(), false
+	command.PersistentPreRun = func(*cobra.Command, []string) { started = true }
+	err := command.Execute()
 	var status exitStatus
 	switch {
 	case err == nil:
@@ -21,7 +29,10 @@ func main() {
 		os.Exit(int(status))
 	default:
 		fmt.Fprintln(os.Stderr, "lab:", err)
-		os.Exit(1)
+		if !started {
+			os.Exit(exitUsage)
+		}
+		os.Exit(exitFailure)
 	}
 }
 

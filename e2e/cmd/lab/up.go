@@ -22,16 +22,21 @@ func upCommand() *cobra.Command {
 		Example: `  lab up
   lab up --nodes 5 --pod-network bridged --kube-proxy
   lab up --chart --name second            # with nplbridge installed and its load balancer`,
-		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			if err := options.Validate(); err != nil {
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := cobra.NoArgs(cmd, args); err != nil {
 				return err
 			}
+			if options.Nodes == 0 {
+				return errors.New("nodes 0: the lab has room for 1 to 9") // Options take it for their default
+			}
+			return options.Validate()
+		},
+		RunE: func(*cobra.Command, []string) error {
 			options.Progress = os.Stderr
 			lab.Contain(func() int {
 				if err := up(options, chart); err != nil {
 					fmt.Fprintln(os.Stderr, "lab:", err)
-					return 1
+					return exitFailure
 				}
 				return 0
 			})
