@@ -23,6 +23,14 @@ type Provider interface {
 	Close() error
 }
 
+// Notifier is a Provider that finds out by itself when its load balancer may no longer be as it was last observed or
+// applied, for example because it was restarted. It is optional: without it, only the next Observe finds that out.
+type Notifier interface {
+	// Changed returns a channel that receives when the caller should observe again. It is the same one for the
+	// Provider's life, is never closed, and several changes before a receive are one. Safe at any time.
+	Changed() <-chan struct{}
+}
+
 // Results holds the outcome per Key of the changes; a Key that is absent was not attempted.
 type Results map[Key]error
 
@@ -31,6 +39,9 @@ type Observed struct {
 	State State
 	// Connections counts the current connections of members that are Draining; absent means unknown.
 	Connections map[Key]map[MemberID]int
+	// Restarted is true when the load balancer has been started anew, or its configuration loaded anew by somebody
+	// else, since the last successful Observe: what differs then it lost itself.
+	Restarted bool
 }
 
 // Capabilities says what a load balancer can do, so that lbsync can refuse with a condition what it cannot.

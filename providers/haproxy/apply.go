@@ -29,7 +29,8 @@ type task struct {
 }
 
 // Apply implements providers.Provider. Members of pools that the worker has are changed first, in one batch; then what
-// needs a reload, if anything does, in one reload.
+// needs a reload, if anything does, in one reload. When another worker serves than was observed or applied to last, nothing
+// is changed and every Key is a Conflict: the changes were planned for what that worker need not have.
 func (p *Provider) Apply(ctx context.Context, changes providers.Changes) providers.Results {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,13 +138,21 @@ func (p *Provider) changeMembers(ctx context.Context, s *runtime.Session, tasks 
 	return err
 }
 
-// refresh loads everything anew when what we know does not hold for this worker.
+// refresh loads everything anew when what we know may not hold any more. Of a worker that the caller does not know it
+// loads nothing: its members, taken for what is wanted, would become so with the next reload.
 func (p *Provider) refresh(ctx context.Context, s *runtime.Session) error {
-	if p.known && p.pid == s.Info().PID {
-		return nil
+	worker := s.Info().Worker
+	if p.stranger(worker) {
+		return fail(providers.Conflict, fmt.Sprintf("worker %d", worker.PID),
+			fmt.Errorf("haproxy was restarted, or reloaded by somebody else; changes were planned for worker %d", p.worker.PID))
 	}
-	_, err := p.load(ctx, s)
-	return err
+	if !p.known {
+		if _, err := p.load(ctx, s); err != nil {
+			return err
+		}
+	}
+	p.worker = worker
+	return nil
 }
 
 // prepareTask works out the commands and the next of one task from what the worker has of its backend.

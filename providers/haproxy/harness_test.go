@@ -186,7 +186,7 @@ func (b *balancer) worker() int {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return info.PID
+	return info.Worker.PID
 }
 
 // servers returns the worker's servers of a Key's backend.

@@ -12,11 +12,12 @@ import (
 	"github.com/nplbridge/nplbridge/providers/haproxy/internal/runtime"
 )
 
-// sweepInterval is the time between two looks at removed servers; a server is deleted when two looks in a row saw it
-// without a connection.
+// sweepInterval is the time between two looks at the worker and at removed servers; a server is deleted when two looks
+// in a row saw it without a connection.
 const sweepInterval = time.Second
 
-// keep does what nobody waits for: it writes the file some time after members changed, and deletes removed servers.
+// keep does what nobody waits for: it writes the file some time after members changed, deletes removed servers, and tells
+// when another worker serves than the caller knows.
 func (p *Provider) keep(ctx context.Context) {
 	sweep := time.NewTicker(sweepInterval)
 	defer sweep.Stop()
@@ -37,6 +38,7 @@ func (p *Provider) keep(ctx context.Context) {
 			}
 		case <-sweep.C:
 			p.mu.Lock()
+			p.look(ctx)
 			if p.cfg.DeleteServers && len(p.leaving) > 0 {
 				p.sweep(ctx)
 			}
@@ -97,6 +99,25 @@ func (p *Provider) writable() bool {
 	return p.dirty && p.known && p.generation == p.model.Generation.String()
 }
 
+// look tells, once for each, of a worker that the caller does not know. A restarted HAProxy has the members of the file,
+// which may be older than the last change. That nobody answers is no news here: the next call finds it.
+func (p *Provider) look(ctx context.Context) {
+	if p.worker == (runtime.Worker{}) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, sweepInterval)
+	defer cancel()
+	s, err := runtime.Dial(ctx, p.cfg.AdminSocket)
+	if err != nil {
+		return
+	}
+	defer s.Close()
+	if now := s.Info(); !now.Stopping && p.stranger(now.Worker) && p.told != now.Worker {
+		p.told = now.Worker
+		p.tell()
+	}
+}
+
 // sweep looks at the removed servers and deletes those that have been without a connection for two looks.
 func (p *Provider) sweep(ctx context.Context) {
 	backends := map[string][]string{}
@@ -104,9 +125,8 @@ func (p *Provider) sweep(ctx context.Context) {
 		backends[r.backend] = append(backends[r.backend], r.server)
 	}
 	err := p.withWorker(ctx, func(s *runtime.Session) error {
-		if p.known && p.pid != s.Info().PID {
-			p.leaving = map[ref]time.Time{} // that worker never had them, or Observe finds them
-			return nil
+		if p.stranger(s.Info().Worker) {
+			return nil // Observe finds what that one has of them
 		}
 		for backend, servers := range backends {
 			sessions, err := sessionsOf(ctx, s, backend)

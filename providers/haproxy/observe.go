@@ -23,6 +23,7 @@ func (p *Provider) Observe(ctx context.Context) (providers.Observed, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var observed providers.Observed
+	var worker runtime.Worker
 	err := p.withWorker(ctx, func(s *runtime.Session) error {
 		live, err := p.load(ctx, s)
 		if err != nil {
@@ -30,12 +31,17 @@ func (p *Provider) Observe(ctx context.Context) (providers.Observed, error) {
 		}
 		observed = providers.Observed{State: p.stateOf(live)}
 		observed.Connections, err = p.connections(ctx, s, observed.State.Pools)
+		worker = s.Info().Worker
 		return err
 	})
 	if err != nil {
 		p.known = false
 		return providers.Observed{}, err
 	}
+	if observed.Restarted = p.stranger(worker); observed.Restarted {
+		p.log.Info("haproxy was restarted, or reloaded by somebody else", zap.Int("worker", worker.PID))
+	}
+	p.worker = worker
 	return observed, nil
 }
 
@@ -76,7 +82,12 @@ type liveState struct {
 	servers  map[string][]runtime.Server
 }
 
-// load reads the worker and our files and sets all that the Provider knows.
+// stranger reports whether the caller knows another worker than this one.
+func (p *Provider) stranger(worker runtime.Worker) bool {
+	return p.worker != (runtime.Worker{}) && worker != p.worker
+}
+
+// load reads the worker and our files and sets all that the Provider knows, except which worker the caller knows.
 func (p *Provider) load(ctx context.Context, s *runtime.Session) (liveState, error) {
 	generation, err := s.Environment(ctx, config.GenerationVariable)
 	if err != nil {
@@ -102,10 +113,7 @@ func (p *Provider) load(ctx context.Context, s *runtime.Session) (liveState, err
 	if err := p.base(generation); err != nil {
 		return liveState{}, err
 	}
-	if p.pid != 0 && p.pid != s.Info().PID {
-		p.log.Info("haproxy was restarted, or reloaded by somebody else", zap.Int("worker", s.Info().PID))
-	}
-	p.pid, p.generation = s.Info().PID, generation
+	p.generation = generation
 
 	leaving := map[ref]time.Time{}
 	for i := range p.model.Services {

@@ -42,10 +42,11 @@ type Provider struct {
 	master   runtime.Master
 	reloader process.Reloader
 
-	stop   context.CancelFunc // ends the keeper
-	kept   sync.WaitGroup
-	poke   chan struct{} // wakes the keeper
-	closed sync.Once
+	stop    context.CancelFunc // ends the keeper
+	kept    sync.WaitGroup
+	poke    chan struct{} // wakes the keeper
+	changed chan struct{} // see Changed
+	closed  sync.Once
 
 	mu sync.Mutex // held by every call and by the keeper; guards what follows
 	// model is the file as it should be: the structure that the worker loaded, with the members it has now. It
@@ -55,7 +56,9 @@ type Provider struct {
 	// inForce is true when the worker runs exactly the structure that model has under the settings of today.
 	inForce    bool
 	generation string // what the worker reports; "" for none
-	pid        int    // of the worker
+	// worker is the one that the caller knows: it was observed or applied to last. Zero is none.
+	worker runtime.Worker
+	told   runtime.Worker // the stranger of which Changed has told
 	// held are the addresses that the worker may listen on for us, as far as our files tell.
 	held       map[netip.AddrPort]bool
 	leaving    map[ref]time.Time // removed servers: when each was first seen without a connection, or zero
@@ -64,7 +67,10 @@ type Provider struct {
 	lastRead   parsed // spares parsing a file that did not change
 }
 
-var _ providers.Provider = (*Provider)(nil)
+var (
+	_ providers.Provider = (*Provider)(nil)
+	_ providers.Notifier = (*Provider)(nil)
+)
 
 // ref names a server of the worker.
 type ref struct{ backend, server string }
@@ -93,6 +99,7 @@ func New(cfg Config, owner providers.Owner, log *zap.Logger) (*Provider, error) 
 		files:   process.Files{Admin: cfg.ConfigFiles, Dir: cfg.Dir, State: cfg.stateFile()},
 		master:  runtime.Master{Path: cfg.MasterSocket},
 		poke:    make(chan struct{}, 1),
+		changed: make(chan struct{}, 1),
 		leaving: map[ref]time.Time{},
 	}
 	p.reloader = process.Reloader{Master: p.master, Admin: cfg.AdminSocket}
@@ -176,6 +183,17 @@ func (p *Provider) Close() error {
 		err = p.flush()
 	})
 	return err
+}
+
+// Changed implements providers.Notifier: it receives within about a second after another worker than the one that was
+// observed or applied to last serves.
+func (p *Provider) Changed() <-chan struct{} { return p.changed }
+
+func (p *Provider) tell() {
+	select {
+	case p.changed <- struct{}{}:
+	default:
+	}
 }
 
 // dial opens a session with the worker that serves now.

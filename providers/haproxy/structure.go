@@ -220,7 +220,6 @@ func (p *Provider) switchTo(ctx context.Context, next config.File, text []byte) 
 	p.log.Info("haproxy runs a new structure", zap.Stringer("generation", next.Generation), zap.Int("services", len(next.Services)),
 		zap.Duration("took", time.Since(p.lastReload)))
 	p.model, p.generation, p.inForce = next, next.Generation.String(), true
-	p.pid = 0 // another worker now, and not by surprise
 	return nil
 }
 
@@ -242,10 +241,12 @@ func (p *Provider) saveState(ctx context.Context) error {
 }
 
 // settle makes the new worker agree with the model: the state file may have brought back what the file no longer says.
-// What fails here the next Observe finds, so it is only logged.
+// What fails here the next Observe finds.
 func (p *Provider) settle(ctx context.Context) {
 	want := p.model.Clone()
+	var worker runtime.Worker
 	err := p.withWorker(ctx, func(s *runtime.Session) error {
+		worker = s.Info().Worker
 		live, err := p.load(ctx, s)
 		if err != nil {
 			return err
@@ -281,5 +282,7 @@ func (p *Provider) settle(ctx context.Context) {
 	if err != nil {
 		p.known = false
 		p.log.Warn("the new worker could not be compared with the file", zap.Error(err))
+		return // with a worker that the caller does not know: the keeper tells
 	}
+	p.worker = worker
 }

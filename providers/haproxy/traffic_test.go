@@ -343,7 +343,7 @@ func TestStaleSession(t *testing.T) {
 	defer p.mu.Unlock()
 	var workers []int
 	if err := p.withWorker(t.Context(), func(s *runtime.Session) error {
-		workers = append(workers, s.Info().PID)
+		workers = append(workers, s.Info().Worker.PID)
 		if len(workers) == 1 {
 			if err := p.master.Reload(t.Context()); err != nil {
 				return err

@@ -26,6 +26,7 @@ type LoadBalancer struct {
 	virtual map[providers.Key]*memoryVirtualServer
 	journal []Op
 	faults  faults
+	open    map[*memoryProvider]bool // those not closed; true: restarted since its last Observe
 }
 
 type memoryPool struct {
@@ -47,24 +48,41 @@ func NewLoadBalancer(capabilities providers.Capabilities) *LoadBalancer {
 		pools:        map[providers.Key]*memoryPool{},
 		virtual:      map[providers.Key]*memoryVirtualServer{},
 		faults:       newFaults(),
+		open:         map[*memoryProvider]bool{},
 	}
 }
 
 // Open returns a provider that works on this load balancer as owner.
 func (lb *LoadBalancer) Open(owner providers.Owner) providers.Provider {
-	return &memoryProvider{lb: lb, owner: owner}
+	p := &memoryProvider{lb: lb, owner: owner, changed: make(chan struct{}, 1)}
+	lb.mu.Lock()
+	defer lb.mu.Unlock()
+	lb.open[p] = false
+	return p
 }
 
 type memoryProvider struct {
-	lb    *LoadBalancer
-	owner providers.Owner
+	lb      *LoadBalancer
+	owner   providers.Owner
+	changed chan struct{}
 }
 
-var _ providers.Provider = (*memoryProvider)(nil)
+var (
+	_ providers.Provider = (*memoryProvider)(nil)
+	_ providers.Notifier = (*memoryProvider)(nil)
+)
 
 func (p *memoryProvider) Capabilities() providers.Capabilities { return p.lb.capabilities }
 
-func (p *memoryProvider) Close() error { return nil }
+// Changed receives after LoadBalancer.Restart.
+func (p *memoryProvider) Changed() <-chan struct{} { return p.changed }
+
+func (p *memoryProvider) Close() error {
+	p.lb.mu.Lock()
+	defer p.lb.mu.Unlock()
+	delete(p.lb.open, p)
+	return nil
+}
 
 // Observe returns what p's owner has on the load balancer.
 func (p *memoryProvider) Observe(ctx context.Context) (providers.Observed, error) {
@@ -75,7 +93,10 @@ func (p *memoryProvider) Observe(ctx context.Context) (providers.Observed, error
 	if err := errors.Join(ctx.Err(), lb.faults.observe); err != nil {
 		return providers.Observed{}, &providers.Error{Kind: providers.KindOf(err), What: "observe", Err: err}
 	}
-	out := providers.Observed{Connections: map[providers.Key]map[providers.MemberID]int{}}
+	out := providers.Observed{Connections: map[providers.Key]map[providers.MemberID]int{}, Restarted: lb.open[p]}
+	if out.Restarted {
+		lb.open[p] = false
+	}
 	for _, key := range sortedKeys(lb.pools) {
 		pool := lb.pools[key]
 		if pool.owner != p.owner {

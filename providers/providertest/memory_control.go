@@ -138,6 +138,19 @@ func (lb *LoadBalancer) Tamper(owner providers.Owner, key providers.Key, pool *p
 	}
 }
 
+// Restart tells every open provider that the load balancer was restarted. What it forgot over that is for Tamper to say.
+func (lb *LoadBalancer) Restart() {
+	lb.mu.Lock()
+	defer lb.mu.Unlock()
+	for p := range lb.open {
+		lb.open[p] = true
+		select {
+		case p.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
 func (lb *LoadBalancer) record(key providers.Key, what string, m providers.Member) {
 	op := Op{Key: key, What: what, Member: m}
 	if pool := lb.pools[key]; pool != nil {

@@ -57,12 +57,13 @@ func TestConverges(t *testing.T) {
 			"readable":   func() { r.lb.FailObserve(nil) },
 			"tamper":     func() { r.lb.Tamper(owner, keyOf(app.Draw(rt, "app")), nil, nil) },
 			"restart":    r.restart,
+			"lb restart": r.lb.Restart,
 			"time":       func() { r.pass(time.Duration(rapid.IntRange(1, 400).Draw(rt, "seconds")) * time.Second) },
 			"cycle":      func() { r.cycle() },
 		}
 		names := []string{
 			"service", "service", "service with another port", "service of no class", "no service", "pod", "pod", "pod", "pod", "terminating pod", "malformed pod",
-			"no pod", "fault", "cure", "unreadable", "readable", "tamper", "restart", "time", "cycle", "cycle", "cycle",
+			"no pod", "fault", "cure", "unreadable", "readable", "tamper", "lb restart", "restart", "time", "cycle", "cycle", "cycle",
 		}
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
 			steps[rapid.SampledFrom(names).Draw(rt, "step")]()

@@ -45,7 +45,8 @@ type Loop struct {
 	cfg      Config
 	source   Source
 	provider providers.Provider
-	fence    func() error // says whether writing is still allowed
+	changed  <-chan struct{} // of a provider that is a Notifier, else nil
+	fence    func() error    // says whether writing is still allowed
 	onReport func(model.ServiceKey)
 	metrics  *Metrics
 	clock    clock.WithTicker
@@ -60,6 +61,7 @@ type Loop struct {
 	todo       map[model.ServiceKey]bool      // found since the last cycle
 	resyncAt   time.Time
 	observeAt  time.Time // no Observe before; set by a failed one
+	notified   bool      // the provider asks for an Observe
 	unreadable *failure  // of Observe
 	pollAt     time.Time
 	heldAt     time.Time // when held removals are looked at again; zero when none are
@@ -73,7 +75,7 @@ type Loop struct {
 func New(cfg Config, source Source, provider providers.Provider, fence func() error, onReport func(model.ServiceKey),
 	metrics *Metrics, clk clock.WithTicker, log *zap.Logger,
 ) *Loop {
-	return &Loop{
+	l := &Loop{
 		cfg: cfg, source: source, provider: provider, fence: fence, onReport: onReport, metrics: metrics, clock: clk, log: log,
 		failures: failures{},
 		draining: map[model.ServiceKey]bool{},
@@ -82,6 +84,10 @@ func New(cfg Config, source Source, provider providers.Provider, fence func() er
 		todo:     map[model.ServiceKey]bool{},
 		reports:  map[model.ServiceKey]Report{},
 	}
+	if n, ok := provider.(providers.Notifier); ok {
+		l.changed = n.Changed()
+	}
+	return l
 }
 
 // Run works until ctx ends. The source must hold the whole first answer of the API server. What is on the load balancer
@@ -96,6 +102,8 @@ func (l *Loop) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-l.source.Dirty():
+		case <-l.changed:
+			l.notify()
 		case <-timer.C():
 		}
 		timer.Stop()
@@ -110,6 +118,11 @@ func (l *Loop) Run(ctx context.Context) {
 
 // cycle does all that is due and returns how long nothing will be, events aside.
 func (l *Loop) cycle(ctx context.Context) time.Duration {
+	select {
+	case <-l.changed:
+		l.notify()
+	default:
+	}
 	now := l.clock.Now()
 	if l.observeDue(now) {
 		l.observe(ctx, now)
@@ -120,11 +133,17 @@ func (l *Loop) cycle(ctx context.Context) time.Duration {
 	return l.untilNext()
 }
 
+// notify has the load balancer read at once: it may be another one now than the one that could not be read.
+func (l *Loop) notify() {
+	l.notified = true
+	l.observeAt = time.Time{}
+}
+
 func (l *Loop) observeDue(now time.Time) bool {
 	if now.Before(l.observeAt) {
 		return false
 	}
-	if l.picture == nil || !now.Before(l.resyncAt) || l.unreadable != nil || len(l.draining) > 0 && !now.Before(l.pollAt) {
+	if l.notified || l.picture == nil || !now.Before(l.resyncAt) || l.unreadable != nil || len(l.draining) > 0 && !now.Before(l.pollAt) {
 		return true
 	}
 	for _, f := range l.failures.all() {
@@ -168,7 +187,7 @@ func (l *Loop) observe(ctx context.Context, now time.Time) {
 		}
 		return
 	}
-	l.unreadable = nil
+	l.unreadable, l.notified = nil, false
 	fresh := newPicture(observed)
 	if l.picture == nil || !now.Before(l.resyncAt) {
 		for _, key := range l.source.Keys() {
@@ -179,8 +198,7 @@ func (l *Loop) observe(ctx context.Context, now time.Time) {
 	for _, key := range l.picture.differ(fresh) {
 		l.todo[key] = true
 		if l.picture != nil && !l.failures.unsure(key) {
-			l.metrics.drift.Inc()
-			l.log.Info("the load balancer was changed by somebody else", zap.String("service", key.String()))
+			l.drifted(key, observed.Restarted)
 		}
 	}
 	for key := range l.draining {
@@ -196,6 +214,16 @@ func (l *Loop) observe(ctx context.Context, now time.Time) {
 	for key := range l.picture {
 		l.noteDraining(key)
 	}
+}
+
+// drifted tells that the load balancer has something else of a Service than was last written or read.
+func (l *Loop) drifted(key model.ServiceKey, restarted bool) {
+	cause, message := causeEdited, "the load balancer was changed by somebody else"
+	if restarted {
+		cause, message = causeRestarted, l.provider.Capabilities().Name+" was restarted and had not kept the last changes"
+	}
+	l.metrics.drift.WithLabelValues(cause).Inc()
+	l.log.Info(message, zap.String("service", key.String()))
 }
 
 func (l *Loop) noteDraining(key model.ServiceKey) {

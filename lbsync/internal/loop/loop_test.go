@@ -325,7 +325,7 @@ func TestObserveAfterError(t *testing.T) {
 	if !r.report("a").Ports[0].Programmed {
 		t.Errorf("report %+v", r.report("a"))
 	}
-	if testutil.ToFloat64(r.loop.metrics.drift) != 0 {
+	if testutil.ToFloat64(r.loop.metrics.drift.WithLabelValues(causeEdited)) != 0 {
 		t.Error("our own change counts as drift")
 	}
 }
@@ -357,8 +357,48 @@ func TestDriftIsRepaired(t *testing.T) {
 			t.Errorf("after a resync\n%swant\n%s", got, want)
 		}
 	}
-	if n := testutil.ToFloat64(r.loop.metrics.drift); n != 3 {
+	if n := testutil.ToFloat64(r.loop.metrics.drift.WithLabelValues(causeEdited)); n != 3 {
 		t.Errorf("lbsync_drift_total %v, want 3", n)
+	}
+}
+
+// A load balancer that says it was restarted is read at once, and repaired if it lost something.
+func TestRestartOfTheLoadBalancer(t *testing.T) {
+	r := newRig(t)
+	r.service("a")
+	r.pod("a", 1)
+	r.pod("a", 2)
+	r.cycle()
+	writes, observations := r.lb.Writes(), r.lb.Observations()
+	r.lb.Restart()
+	r.cycle().cycle()
+	if r.lb.Writes() != writes || r.lb.Observations() != observations+1 {
+		t.Errorf("it lost nothing: %d writes and %d readings, want none and one", r.lb.Writes()-writes, r.lb.Observations()-observations)
+	}
+
+	forget := func() {
+		pool, vs := r.lb.State().Pools[0], r.lb.State().VirtualServers[0]
+		pool.Members = pool.Members[:1]
+		r.lb.Tamper(owner, keyOf("a"), &pool, &vs)
+		r.lb.Restart()
+	}
+	forget()
+	r.cycle()
+	r.has("a", "1, 2")
+
+	r.lb.FailObserve(unavailable("starting")) // what cannot be read yet is read when it can be, whatever the back-off
+	forget()
+	r.pass(time.Minute)
+	r.has("a", "1")
+	r.lb.FailObserve(nil)
+	r.lb.Restart()
+	r.cycle()
+	r.has("a", "1, 2")
+
+	for cause, want := range map[string]float64{causeRestarted: 2, causeEdited: 0} {
+		if n := testutil.ToFloat64(r.loop.metrics.drift.WithLabelValues(cause)); n != want {
+			t.Errorf("lbsync_drift_total{cause=%q} %v, want %v", cause, n, want)
+		}
 	}
 }
 
@@ -506,7 +546,7 @@ func TestServiceLifecycle(t *testing.T) {
 	}
 }
 
-// Run itself: it wakes on events, and ends with its context.
+// Run itself: it wakes on events, also of the load balancer, and ends with its context.
 func TestRun(t *testing.T) {
 	r := newRig(t)
 	r.service("a")
@@ -519,6 +559,16 @@ func TestRun(t *testing.T) {
 		for r.lb.Writes() < 1+n { // the pool, its virtual server, the members: the first comes with the pool
 			if time.Now().After(deadline) {
 				t.Fatalf("Pod %d never became a member: %v", n, r.lb.Journal())
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	for range 2 { // the second time it surely sleeps, and the clock stands still: nothing else wakes it
+		r.lb.Tamper(owner, keyOf("a"), nil, nil)
+		r.lb.Restart()
+		for len(r.lb.State().VirtualServers) == 0 || !r.clock.HasWaiters() {
+			if time.Now().After(deadline) {
+				t.Fatal("the restart of the load balancer did not wake it")
 			}
 			time.Sleep(time.Millisecond)
 		}

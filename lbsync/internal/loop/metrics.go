@@ -19,11 +19,17 @@ type Metrics struct {
 	refusals    *prometheus.GaugeVec
 	unsupported prometheus.Gauge
 	propagation prometheus.Histogram
-	drift       prometheus.Counter
+	drift       *prometheus.CounterVec
 	held        prometheus.Gauge
 }
 
 const success = "Success"
+
+// Causes of drift.
+const (
+	causeEdited    = "Edited"    // by a person or another program
+	causeRestarted = "Restarted" // the load balancer was, before it had kept the last changes
+)
 
 // NewMetrics registers the metrics; every label value is there from the start.
 func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
@@ -45,8 +51,8 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 			Help: "Service ports whose protocol the load balancer cannot balance."}),
 		propagation: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lbsync_propagation_seconds", Buckets: seconds,
 			Help: "Time from the first event about a Service or its Pods to the load balancer's acknowledgement of what follows from it."}),
-		drift: prometheus.NewCounter(prometheus.CounterOpts{Name: "lbsync_drift_total",
-			Help: "Services whose objects on the load balancer were found changed by somebody else."}),
+		drift: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lbsync_drift_total",
+			Help: "Services whose objects on the load balancer were found changed, by cause: Edited by somebody else, or Restarted."}, []string{"cause"}),
 		held: prometheus.NewGauge(prometheus.GaugeOpts{Name: "lbsync_removals_held",
 			Help: "1 while removals wait because the API server's answer cannot be believed, else 0."}),
 	}
@@ -55,6 +61,9 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 		m.apply.WithLabelValues(result)
 		m.observe.WithLabelValues(result)
 		m.changes.WithLabelValues(result)
+	}
+	for _, cause := range []string{causeEdited, causeRestarted} {
+		m.drift.WithLabelValues(cause)
 	}
 	for _, c := range []prometheus.Collector{m.cycle, m.apply, m.observe, m.changes, m.members, m.refusals, m.unsupported,
 		m.propagation, m.drift, m.held} {

@@ -47,12 +47,12 @@ func (r Reloader) Reload(ctx context.Context, want config.Generation) error {
 		switch {
 		case err != nil:
 			last = err
-		case info.PID != old.PID && !info.Stopping && generation == want.String():
+		case info.Worker != old.Worker && !info.Stopping && generation == want.String():
 			// The worker is there before the master, which is executing itself anew, answers again.
 			if _, last = r.Master.Processes(ctx); last == nil {
 				return nil
 			}
-		case info.PID != old.PID && !info.Stopping:
+		case info.Worker != old.Worker && !info.Stopping:
 			return fmt.Errorf("%w: the new worker reports %q, not %s", ErrWrongGeneration, generation, want)
 		default:
 			// The master refuses connections while a reload is failing; that is no answer yet.

@@ -24,8 +24,14 @@ func (v Version) supported() error {
 // Info is the part of `show info` that identifies a worker.
 type Info struct {
 	Version  Version
-	PID      int
+	Worker   Worker
 	Stopping bool // an old worker that waits for its last connections
+}
+
+// Worker identifies a worker process: in a container every HAProxy has the same process ids. The zero Worker is none.
+type Worker struct {
+	PID     int
+	Started int64 // Unix time in seconds; 0 when HAProxy does not say
 }
 
 // ParseInfo reads the answer of `show info`.
@@ -42,12 +48,16 @@ func ParseInfo(text string) (Info, error) {
 		case "Version":
 			info.Version, err = parseVersion(value)
 		case "Pid":
-			info.PID, err = strconv.Atoi(value)
-			if err == nil && info.PID <= 0 {
+			info.Worker.PID, err = strconv.Atoi(value)
+			if err == nil && info.Worker.PID <= 0 {
 				err = errors.New("not a process id")
 			}
 		case "Stopping":
 			info.Stopping = value != "0"
+		case "Start_time_sec":
+			if info.Worker.Started, err = strconv.ParseInt(value, 10, 64); err == nil {
+				continue // not one of the three that must be there
+			}
 		default:
 			continue
 		}

@@ -11,7 +11,7 @@ import (
 
 // Answers of HAProxy 2.6.12.
 const (
-	infoText = "Name: HAProxy\nVersion: 2.6.12-1+deb12u4\nRelease_date: 2026/10/17\nPid: 25776\nUptime: 0d 0h00m01s\nStopping: 0\nBuild info: 2.6.12"
+	infoText = "Name: HAProxy\nVersion: 2.6.12-1+deb12u4\nRelease_date: 2026/10/17\nPid: 25776\nUptime: 0d 0h00m01s\nStopping: 0\nStart_time_sec: 1795272997\nBuild info: 2.6.12"
 
 	serversText = "1\n# be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_iweight " +
 		"srv_time_since_last_change srv_check_status srv_check_result srv_check_health srv_check_state srv_agent_state " +
@@ -34,13 +34,13 @@ const (
 
 func TestParseInfo(t *testing.T) {
 	got, err := ParseInfo(infoText)
-	if want := (Info{Version: Version{2, 6}, PID: 25776}); err != nil || got != want {
+	if want := (Info{Version: Version{2, 6}, Worker: Worker{25776, 1795272997}}); err != nil || got != want {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if got, err := ParseInfo(strings.Replace(infoText, "Stopping: 0", "Stopping: 1", 1)); err != nil || !got.Stopping {
 		t.Errorf("%+v, %v", got, err)
 	}
-	for _, bad := range []string{"", "Pid: 1\n", strings.Replace(infoText, "25776", "x", 1), strings.Replace(infoText, "25776", "-1", 1), strings.Replace(infoText, "2.6.12-1+deb12u4", "2", 1)} {
+	for _, bad := range []string{"", "Pid: 1\n", strings.Replace(infoText, "25776", "x", 1), strings.Replace(infoText, "25776", "-1", 1), strings.Replace(infoText, "2.6.12-1+deb12u4", "2", 1), strings.Replace(infoText, "1795272997", "soon", 1)} {
 		if got, err := ParseInfo(bad); err == nil {
 			t.Errorf("%.40q became %+v", bad, got)
 		}
@@ -115,7 +115,7 @@ func TestParseSessionList(t *testing.T) {
 func FuzzParseInfo(f *testing.F) {
 	f.Add(infoText)
 	f.Fuzz(func(t *testing.T, text string) {
-		if info, err := ParseInfo(text); err == nil && info.PID <= 0 {
+		if info, err := ParseInfo(text); err == nil && info.Worker.PID <= 0 {
 			t.Errorf("accepted %+v", info)
 		}
 	})

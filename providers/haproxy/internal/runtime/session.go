@@ -169,7 +169,7 @@ func (s *Session) Current(ctx context.Context) error {
 		return err
 	}
 	defer fresh.Close()
-	if fresh.info.PID != s.info.PID || fresh.info.Stopping {
+	if fresh.info.Worker != s.info.Worker || fresh.info.Stopping {
 		return ErrStale
 	}
 	return nil
