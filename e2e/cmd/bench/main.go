@@ -9,12 +9,16 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+
 	"github.com/nplbridge/nplbridge/e2e/bench"
 	"github.com/nplbridge/nplbridge/e2e/lab"
 )
 
 func main() {
 	lab.Contain(func() int {
+		klog.SetLogger(logr.Discard()) // client-go's complaints about watches that end are no figures
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		if err := run(ctx); err != nil {

@@ -12,6 +12,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+
 	"github.com/nplbridge/nplbridge/e2e/demo"
 	"github.com/nplbridge/nplbridge/e2e/lab"
 )
@@ -19,6 +22,7 @@ import (
 func main() { lab.Contain(run) }
 
 func run() int {
+	klog.SetLogger(logr.Discard()) // client-go's complaints about watches that end are no part of the story
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	err := tell(ctx, os.Getenv("ONESHOT") == "")
