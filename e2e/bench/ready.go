@@ -22,13 +22,13 @@ import (
 
 const (
 	namespace = "bench"
-	replicas  = 20
+	replicas  = 10
 )
 
 // ReadyToFirstRequest rolls a Deployment until at least pods Pods have become Ready under requests, and prints the
 // percentiles of the time from the moment the API server told everybody that a Pod is Ready to the first answer of
 // that Pod through the VIP. The Pod has to wait for its turn among the others, too: a round of requests takes
-// members/rate, which is printed beside it.
+// members/rate, which is printed beside it, and so is lbsync's own part, from the event to HAProxy's acknowledgement.
 func ReadyToFirstRequest(ctx context.Context, l *lab.Lab, out io.Writer, pods int) error {
 	v := view.View{Lab: l, Namespace: namespace}
 	if err := l.Apply(ctx, manifest); err != nil {
@@ -45,17 +45,21 @@ func ReadyToFirstRequest(ctx context.Context, l *lab.Lab, out io.Writer, pods in
 	if err := seen.watch(ctx, l); err != nil {
 		return err
 	}
+	before, err := propagation(ctx, v)
+	if err != nil {
+		return err
+	}
 	began := time.Now()
 	requests := load.Start(ctx, load.Options{
-		Targets: []string{vip}, Clients: 8, Timeout: 10 * time.Second, Dial: v.DialFrom("client"), OnAnswer: seen.answered,
+		Targets: []string{vip}, Clients: 4, Timeout: 10 * time.Second, Dial: v.DialFrom("client"), OnAnswer: seen.answered,
 	})
 	for seen.measured() < pods {
-		before := seen.measured()
+		so := seen.measured()
 		if _, err := l.Kubectl(ctx, "-n", namespace, "rollout", "restart", "deployment", "bench"); err != nil {
 			return err
 		}
 		err := view.Poll(ctx, func() error {
-			if n := seen.measured() - before; n < replicas {
+			if n := seen.measured() - so; n < replicas {
 				return fmt.Errorf("%d of %d new Pods have answered", n, replicas)
 			}
 			return nil
@@ -67,7 +71,13 @@ func ReadyToFirstRequest(ctx context.Context, l *lab.Lab, out io.Writer, pods in
 	}
 	r := requests.Stop()
 	rate := float64(r.Requests) / time.Since(began).Seconds()
+	after, err := propagation(ctx, v)
+	if err != nil {
+		return err
+	}
 	seen.print(out, rate)
+	fmt.Fprintf(out, "lbsync's own part, mean              %.1f ms over %.0f changes\n",
+		1000*(after.sum-before.sum)/max(1, after.count-before.count), after.count-before.count)
 	fmt.Fprintf(out, "requests meanwhile                   %d, %d failed\n", r.Requests, r.Failed)
 	return nil
 }
