@@ -187,6 +187,7 @@ func (l *Loop) observe(ctx context.Context, now time.Time) {
 		}
 		return
 	}
+	another := l.notified
 	l.unreadable, l.notified = nil, false
 	fresh := newPicture(observed)
 	if l.picture == nil || !now.Before(l.resyncAt) {
@@ -206,6 +207,9 @@ func (l *Loop) observe(ctx context.Context, now time.Time) {
 	}
 	for key, f := range l.failures.all() {
 		f.unsure = false
+		if another {
+			f.forgive(now)
+		}
 		l.todo[model.ServiceKeyOf(key)] = true
 	}
 	l.picture = fresh

@@ -546,6 +546,22 @@ func TestServiceLifecycle(t *testing.T) {
 	}
 }
 
+// A refusal of the load balancer that was there before says nothing about the one that is there now.
+func TestRestartEndsTheWait(t *testing.T) {
+	r := newRig(t)
+	r.service("a")
+	r.cycle()
+	r.lb.FailKey(keyOf("a"), &providers.Error{Kind: providers.Rejected, What: "change", Err: errors.New("no")})
+	r.pod("a", 1)
+	r.cycle()
+	r.lb.FailKey(keyOf("a"), nil)
+	r.cycle()
+	r.has("a", "") // it waits
+	r.lb.Restart()
+	r.cycle()
+	r.has("a", "1")
+}
+
 // Run itself: it wakes on events, also of the load balancer, and ends with its context.
 func TestRun(t *testing.T) {
 	r := newRig(t)
@@ -568,7 +584,7 @@ func TestRun(t *testing.T) {
 		r.lb.Restart()
 		for len(r.lb.State().VirtualServers) == 0 || !r.clock.HasWaiters() {
 			if time.Now().After(deadline) {
-				t.Fatal("the restart of the load balancer did not wake it")
+				t.Fatalf("the restart of the load balancer did not wake it: %v", r.lb.Journal())
 			}
 			time.Sleep(time.Millisecond)
 		}

@@ -120,3 +120,12 @@ func (f *failure) reconsider(pool *providers.Pool, vs *providers.VirtualServer, 
 		f.pace.Reset()
 	}
 }
+
+// forgive ends the wait for a load balancer that is another one now. What it asked us to wait for stays: it may still count.
+func (f *failure) forgive(now time.Time) {
+	if f.waits || f.kind == providers.Throttled {
+		return
+	}
+	f.until = now
+	f.pace.Reset()
+}
