@@ -30,7 +30,7 @@ func TestDocs(t *testing.T) {
 }
 
 func TestChart(t *testing.T) {
-	own := []string{"nodeName", "kubeconfig", "statusSocket"}
+	own := []string{"nodeName", "kubeconfig", "statusSocket", "watermarkNamespace"}
 	settingstest.Chart(t, "../../charts/nplbridge", "agent", table(), own, []string{"logFormat"})
 }
 

@@ -52,7 +52,7 @@ readinessProbe:
 
 {{/* The settings files. A change of logLevel alone restarts nothing: the programs follow it. */}}
 {{- define "nplbridge.agent.settings" -}}
-{{ toYaml .Values.agent.config }}
+{{ merge (dict "watermarkNamespace" .Release.Namespace) (deepCopy .Values.agent.config) | toYaml }}
 {{- end }}
 
 {{- define "nplbridge.lbsync.settings" -}}

@@ -238,6 +238,9 @@ func (v *Values) Duration(key string) time.Duration { return get[time.Duration](
 // List returns the value of a List setting.
 func (v *Values) List(key string) []string { return get[[]string](v, key) }
 
+// Defaulted reports whether nobody set the setting.
+func (v *Values) Defaulted(key string) bool { return v.source[key] == "default" }
+
 func get[T any](v *Values, key string) T {
 	value, ok := v.values[key].(T)
 	if !ok {
