@@ -48,24 +48,6 @@ type Agent struct {
 	loop      atomic.Pointer[loop.Loop] // nil until the kernel is open
 }
 
-// kernel is the dataplane and its life cycle.
-type kernel interface {
-	loop.Dataplane
-	Watch(context.Context) <-chan struct{}
-	Close() error
-	Cleanup() error
-}
-
-type opener func(dataplane.Config) (kernel, error)
-
-func openNFT(cfg dataplane.Config) (kernel, error) {
-	nft, err := dataplane.Open(cfg)
-	if err != nil {
-		return nil, err // not a nil *NFT inside an interface
-	}
-	return nft, nil
-}
-
 // New returns an agent that has not started. It touches neither the API server nor the kernel. The client should allow at least
 // 200 requests a second: the agent has a limit of its own for what it writes.
 func New(cfg Config, client kubernetes.Interface, log *zap.Logger, reg prometheus.Registerer) (*Agent, error) {
@@ -107,7 +89,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	k, err := a.open(dataplane.Config{ClusterUID: uid, Masquerade: a.cfg.Masquerade, Log: a.log})
+	k, err := a.open(dataplane.Config{ClusterUID: uid, Masquerade: a.cfg.Masquerade, ForwardAccept: a.cfg.ForwardAccept, Log: a.log})
 	if err != nil {
 		return fmt.Errorf("opening the dataplane: %w", err)
 	}

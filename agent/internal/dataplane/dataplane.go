@@ -97,6 +97,8 @@ type Config struct {
 	ClusterUID string
 	// Masquerade is MasqueradeAuto (also when empty), MasqueradeAll or MasqueradeNone.
 	Masquerade string
+	// ForwardAccept lets connections to node ports pass a FORWARD chain of iptables that drops by default.
+	ForwardAccept bool
 	// Log receives warnings and what was repaired; nil discards them.
 	Log *zap.Logger
 }

@@ -33,6 +33,7 @@ type PortRange struct {
 type MappingStatus struct {
 	Pod      string         `json:"pod"` // "namespace/name"; empty if the Pod is not known
 	PodUID   string         `json:"podUID"`
+	Services []string       `json:"services,omitempty"` // that ask for it, "namespace/name", sorted
 	Protocol npl.Protocol   `json:"protocol"`
 	Family   npl.Family     `json:"family"`
 	NodePort uint16         `json:"nodePort"`
@@ -120,12 +121,12 @@ func (l *Loop) report(now time.Time, v view, err, kernelErr error) {
 	}
 	for _, k := range l.keys() {
 		e := l.entries[k]
-		d.Mappings = append(d.Mappings, MappingStatus{e.pod, e.id.PodUID, k.Protocol, k.Family, k.NodePort, e.target, string(e.phase), e.programmed()})
+		d.Mappings = append(d.Mappings, MappingStatus{e.pod, e.id.PodUID, v.wants[e.id].Services, k.Protocol, k.Family, k.NodePort, e.target, string(e.phase), e.programmed()})
 	}
 	for _, p := range v.model.Pods {
 		for _, w := range p.Wants {
 			if w.HostPort != 0 {
-				d.Mappings = append(d.Mappings, MappingStatus{p.Pod.String(), p.Pod.UID, w.ID.Protocol, w.ID.Family, w.HostPort, w.Target, "hostPort", true})
+				d.Mappings = append(d.Mappings, MappingStatus{p.Pod.String(), p.Pod.UID, w.Services, w.ID.Protocol, w.ID.Family, w.HostPort, w.Target, "hostPort", true})
 			}
 		}
 	}

@@ -31,7 +31,7 @@ func (l *Loop) sync(now time.Time) (time.Time, error) {
 		return time.Time{}, err
 	}
 	l.keepCooling(now, v)
-	l.alloc.Expire(now)
+	l.alloc.Expire(now, func(model.Key) bool { return true })
 	l.move(&v)
 	l.classify(now, v)
 	l.hold(v.refuse)

@@ -152,6 +152,8 @@ type Want struct {
 	NodeIP netip.Addr     // to publish
 	// HostPort, if not 0, is published as it is: the container runtime already serves it, so it needs no rule.
 	HostPort uint16
+	// Services that ask for it, "namespace/name", sorted.
+	Services []string
 }
 
 // PodWants is a live Pod and what it should have, which may be nothing. Wants are in the order of their IDs.

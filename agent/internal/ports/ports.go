@@ -215,11 +215,11 @@ func (a *Allocator) Cool(k model.Key, until time.Time) {
 	a.cooling[k] = cooling{until: until, last: a.cooling[k].last}
 }
 
-// Expire frees the ports whose deadline has been reached, and returns them in the order in which that happened.
-func (a *Allocator) Expire(now time.Time) []model.Key {
+// Expire frees the ports whose deadline has been reached and that are confirmed, and returns them in the order of their deadlines.
+func (a *Allocator) Expire(now time.Time, confirmed func(model.Key) bool) []model.Key {
 	var out []model.Key
 	for k, c := range a.cooling {
-		if !now.Before(c.until) {
+		if !now.Before(c.until) && confirmed(k) {
 			out = append(out, k)
 		}
 	}
