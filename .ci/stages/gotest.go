@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/nplbridge/nplbridge/e2e/cases"
 )
 
 // event is one line of `go test -json`; see `go doc test2json`.
@@ -20,8 +22,8 @@ type event struct {
 }
 
 // tests runs a command that writes `go test -json`, and prints the output of what failed or was skipped. In CI a skipped
-// test is a failure: it would look like one that passed.
-func tests(command *exec.Cmd) (tally, error) {
+// test is a failure: it would look like one that passed. The numbered tests are told to seen.
+func tests(command *exec.Cmd, seen *cases.Run) (tally, error) {
 	var errs strings.Builder
 	command.Stderr = &errs
 	stdout, err := command.StdoutPipe()
@@ -31,7 +33,7 @@ func tests(command *exec.Cmd) (tally, error) {
 	if err := command.Start(); err != nil {
 		return tally{}, err
 	}
-	count := read(stdout, os.Getenv("CI") != "")
+	count := read(stdout, os.Getenv("CI") != "", seen)
 	err = command.Wait()
 	if err != nil {
 		fmt.Print(errs.String())
@@ -45,7 +47,7 @@ func tests(command *exec.Cmd) (tally, error) {
 	return count, err
 }
 
-func read(events io.Reader, ci bool) tally {
+func read(events io.Reader, ci bool, seen *cases.Run) tally {
 	var count tally
 	output := map[string]*strings.Builder{}
 	told := map[string]bool{} // packages of which a failed test was counted
@@ -57,6 +59,7 @@ func read(events io.Reader, ci bool) tally {
 			fmt.Println(lines.Text()) // not a test's: what the program around the tests printed
 			continue
 		}
+		seen.Add(strings.TrimPrefix(e.Package, module), e.Test, e.Action)
 		key := e.Package + e.ImportPath + " " + e.Test
 		if output[key] == nil {
 			output[key] = &strings.Builder{}

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/nplbridge/nplbridge/e2e/cases"
 )
 
 const events = `{"Action":"start","Package":"p"}
@@ -31,9 +34,27 @@ func TestRead(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := read(strings.NewReader(test.events), test.ci); got != test.want {
+			if got := read(strings.NewReader(test.events), test.ci, noTests(t)); got != test.want {
 				t.Errorf("got %+v, want %+v", got, test.want)
 			}
 		})
 	}
+}
+
+// Numbered tests are told to the lists of cases, with the package's directory.
+func TestReadTellsNumbers(t *testing.T) {
+	seen := noTests(t)
+	read(strings.NewReader(`{"Action":"skip","Package":"`+module+`agent","Test":"TestNPL01One"}`), false, seen)
+	if got := seen.Problems(true); !slices.Contains(got, "NPL01 was skipped: agent TestNPL01One") {
+		t.Errorf("problems: %q", got)
+	}
+}
+
+func noTests(t *testing.T) *cases.Run {
+	t.Helper()
+	lists, err := cases.Lists()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cases.NewRun(lists)
 }

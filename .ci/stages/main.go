@@ -13,6 +13,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/nplbridge/nplbridge/e2e/cases"
 )
 
 // tally counts tests, or a stage that is one test by itself.
@@ -50,16 +52,22 @@ func main() {
 	}
 	// Another user must be able to enter it: the rootless story runs from there.
 	err = os.Chmod(scratch, 0o755)
+	lists, listsErr := cases.Lists()
+	err = errors.Join(err, listsErr)
+	seen := cases.NewRun(lists)
 	var stages []stage
 	switch {
 	case *lint:
 		stages = lintStages()
 	case *fast:
-		stages = fastStages()
+		stages = fastStages(seen)
 	default:
-		stages = allStages(scratch)
+		stages = allStages(scratch, seen)
 	}
 	stages = slices.DeleteFunc(stages, func(s stage) bool { return !selected.MatchString(s.name) })
+	if complete := !*fast && *only == ""; !*lint {
+		stages = append(stages, stage{"each case has its test", func(context.Context) (tally, error) { return numbered(lists, seen, complete) }})
+	}
 	code := 1
 	if err == nil {
 		code = runAll(ctx, stages)

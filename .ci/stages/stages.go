@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/nplbridge/nplbridge/e2e/cases"
 )
 
 const module = "github.com/nplbridge/nplbridge/"
@@ -19,20 +21,20 @@ func needLab(pkg string) bool {
 }
 
 // fastStages leave the race detector out: it doubles the time to build and to run.
-func fastStages() []stage {
+func fastStages(seen *cases.Run) []stage {
 	return []stage{
 		{"gofmt and vet", vet},
-		{"unit tests", func(ctx context.Context) (tally, error) { return unit(ctx) }},
+		{"unit tests", func(ctx context.Context) (tally, error) { return unit(ctx, seen) }},
 	}
 }
 
 // allStages put what fails soonest first.
-func allStages(scratch string) []stage {
+func allStages(scratch string, seen *cases.Run) []stage {
 	programs := filepath.Join(scratch, "programs")
 	env := []string{"NPLBRIDGE_PROGRAMS=" + programs}
 	return []stage{
 		{"gofmt and vet", vet},
-		{"unit tests, race detector", func(ctx context.Context) (tally, error) { return unit(ctx, "-race") }},
+		{"unit tests, race detector", func(ctx context.Context) (tally, error) { return unit(ctx, seen, "-race") }},
 		{"the lab's programs", func(ctx context.Context) (tally, error) {
 			return tally{}, stream(ctx, "go", "run", "./e2e/cmd/lab", "build", "--output", programs)
 		}},
@@ -46,17 +48,33 @@ func allStages(scratch string) []stage {
 			}
 			packages = slices.DeleteFunc(packages, func(p string) bool { return !needLab(p) })
 			args := append([]string{"test", "-json", "-count=1", "-timeout=30m", "-p=1"}, packages...)
-			return tests(command(ctx, ".", env, "go", args...))
+			return tests(command(ctx, ".", env, "go", args...), seen)
 		}},
 		{"stories over a bridged Pod network", func(ctx context.Context) (tally, error) {
 			return tests(command(ctx, ".", append(env, "STORIES_POD_NETWORK=bridged"), "go", "test", "-json", "-count=1", "-timeout=15m",
-				"-run=^TestStories$/^(quickstart|families|restart)$", "./e2e/stories"))
+				"-run=^TestStories$/^(quickstart|families|restart)$", "./e2e/stories"), seen)
 		}},
 		{"the demo", func(ctx context.Context) (tally, error) {
 			return tally{}, run(ctx, ".", append(env, "ONESHOT=1"), "go", "run", "./e2e/cmd/demo")
 		}},
-		{"a story as an unprivileged user", func(ctx context.Context) (tally, error) { return rootless(ctx, scratch, programs) }},
+		{"a story as an unprivileged user", func(ctx context.Context) (tally, error) { return rootless(ctx, scratch, programs, seen) }},
 	}
+}
+
+// numbered holds the tests that ran to the lists of cases. Only after all stages every case must have been shown.
+func numbered(lists []cases.List, seen *cases.Run, complete bool) (tally, error) {
+	source, err := cases.Scan(lists, os.DirFS("."))
+	if err != nil {
+		return tally{}, err
+	}
+	problems := append(seen.Problems(complete), seen.Differences(source)...)
+	for _, problem := range problems {
+		fmt.Println(problem)
+	}
+	if len(problems) > 0 {
+		return tally{failed: len(problems)}, errors.New("see above; the cases are in e2e/cases")
+	}
+	return tally{}, nil
 }
 
 func lintStages() []stage {
@@ -96,14 +114,14 @@ func vet(ctx context.Context) (tally, error) {
 	return tally{}, errors.Join(err, run(ctx, ".", nil, "go", "vet", "./...", "./.ci/stages"))
 }
 
-func unit(ctx context.Context, flags ...string) (tally, error) {
+func unit(ctx context.Context, seen *cases.Run, flags ...string) (tally, error) {
 	packages, err := output(ctx, ".", "go", "list", "./...")
 	if err != nil {
 		return tally{}, err
 	}
 	packages = slices.DeleteFunc(packages, needLab)
 	args := slices.Concat([]string{"test", "-json", "-timeout=10m"}, flags, []string{"./.ci/stages"}, packages)
-	return tests(command(ctx, ".", nil, "go", args...))
+	return tests(command(ctx, ".", nil, "go", args...), seen)
 }
 
 // nested returns the directories of the modules below the root's.
@@ -145,7 +163,7 @@ const unprivileged = "65534"
 
 // rootless runs one story as nobody. That user can neither build nor read a clone in root's home, so it gets the test's
 // program and a copy of the files that it reads. Where stages itself is not root, every story ran like this already.
-func rootless(ctx context.Context, scratch, programs string) (tally, error) {
+func rootless(ctx context.Context, scratch, programs string, seen *cases.Run) (tally, error) {
 	if os.Geteuid() != 0 {
 		fmt.Println("not root: the stories above ran as an unprivileged user")
 		return tally{}, nil
@@ -178,5 +196,5 @@ func rootless(ctx context.Context, scratch, programs string) (tally, error) {
 		"setpriv", "--reuid", unprivileged, "--regid", unprivileged, "--clear-groups",
 		"env", "-C", stories, "-u", "XDG_RUNTIME_DIR", "-u", "XDG_CACHE_HOME", "-u", "NPLBRIDGE_CACHE",
 		"HOME="+home, "TMPDIR="+home, "PATH="+path, "NPLBRIDGE_PROGRAMS="+programs,
-		program, "-test.v=test2json", "-test.timeout=15m", "-test.run=^TestStories$/^quickstart$"))
+		program, "-test.v=test2json", "-test.timeout=15m", "-test.run=^TestStories$/^quickstart$"), seen)
 }

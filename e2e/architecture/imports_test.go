@@ -75,7 +75,7 @@ func mayImport(path string) []string {
 	case in(path, "e2e"):
 		return []string{"e2e", "agent/npl", "providers"}
 	case in(path, ".ci"):
-		return nil
+		return []string{"e2e/cases"}
 	default:
 		return nil
 	}
