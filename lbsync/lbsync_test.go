@@ -148,7 +148,7 @@ func (w *world) pool(name string) []string {
 		if p.Key.Service == name {
 			out := []string{}
 			for _, m := range p.Members {
-				out = append(out, m.PodUID+":"+string(m.State))
+				out = append(out, m.UID+":"+string(m.State))
 			}
 			slices.Sort(out)
 			return out

@@ -129,7 +129,7 @@ func serviceStatus(key model.ServiceKey, r loop.Report) ServiceStatus {
 				continue
 			}
 			for _, m := range pool.Members {
-				port.Members = append(port.Members, MemberStatus{Pod: m.Pod, PodUID: m.PodUID, Address: m.Address.String(), State: string(m.State)})
+				port.Members = append(port.Members, MemberStatus{Pod: m.Name, PodUID: m.UID, Address: m.Address.String(), State: string(m.State)})
 			}
 		}
 		out.Ports = append(out.Ports, port)

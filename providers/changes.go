@@ -13,6 +13,7 @@ const (
 	AddMember    MemberOp = "Add"    // the member is new; it enters in its State
 	EnableMember MemberOp = "Enable" // Draining becomes Enabled
 	DrainMember  MemberOp = "Drain"  // Enabled becomes Draining
+	WeighMember  MemberOp = "Weigh"  // its Weight changes; nothing else does
 	RemoveMember MemberOp = "Remove" // the member leaves; connections it still has are closed
 )
 
@@ -24,7 +25,7 @@ type MemberChange struct {
 
 // PoolChange turns Old into New. Old nil creates the pool, New nil deletes it. Members lists the steps between
 // the two in the order in which they must take effect; a provider that writes whole pools in one atomic call may
-// ignore it.
+// ignore it. Old and New never differ in Attached: that is another pool, deleted in one change and created in the next.
 type PoolChange struct {
 	Key     Key
 	Old     *Pool
@@ -58,9 +59,9 @@ func compareKeys(a, b Key) int {
 	)
 }
 
-// CompareMembers orders members by Address, then PodUID: the order of Pool.Members.
+// CompareMembers orders members by Address, then UID: the order of Pool.Members.
 func CompareMembers(a, b Member) int {
-	return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.PodUID, b.PodUID))
+	return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.UID, b.UID))
 }
 
 // CompareAddrs orders addresses, IPv4 before IPv6: the order of VirtualServer.VIPs.

@@ -42,38 +42,36 @@ const (
 	Draining MemberState = "Draining"
 )
 
-// Member is one Pod port as the load balancer reaches it: an address of the Pod's Node and the node port on it.
-// Its identity in a pool is (PodUID, Address): a Pod that moved or was replaced is another member.
+// Member is one address that a pool sends connections to: a node port of a Pod (nodeIP:nodePort), a Pod itself, or a
+// Service's node port on a Node, as the Service's member source says. Its identity in a pool is (UID, Address): a Pod that moved or
+// was replaced is another member.
 type Member struct {
-	PodUID  string         // UID of the Pod; every provider stores it on the load balancer, so it survives a restart
-	Pod     string         // "namespace/name" for people; may be empty in an observed member
-	Address netip.AddrPort // nodeIP:nodePort
+	UID     string         // of the Pod, or of the Node where Nodes are members; every provider stores it, so it survives a restart
+	Name    string         // "namespace/name" of the Pod, or the Node's; for people; may be empty in an observed member
+	Address netip.AddrPort // where connections go
 	State   MemberState
+	// Weight is the member's share of new connections relative to the pool's others, 1..20; 0 stands for 1. Only with Weights.
+	Weight uint8
 }
 
 // MemberID is what makes a member the same member.
 type MemberID struct {
-	PodUID  string
+	UID     string
 	Address netip.AddrPort
 }
 
 // ID returns the member's identity.
-func (m Member) ID() MemberID { return MemberID{m.PodUID, m.Address} }
-
-// Algorithm is how a pool chooses among its Enabled members.
-type Algorithm string
-
-// The algorithms every provider supports. RoundRobin is the default.
-const (
-	RoundRobin       Algorithm = "RoundRobin"
-	LeastConnections Algorithm = "LeastConnections"
-)
+func (m Member) ID() MemberID { return MemberID{m.UID, m.Address} }
 
 // Pool is the set of members behind one virtual server.
 type Pool struct {
-	Key       Key
-	Algorithm Algorithm
-	Members   []Member // sorted by Address, then PodUID
+	Key Key
+	// Attached names a pool on the load balancer that somebody else made, in the load balancer's own spelling. Of such a pool only the
+	// members that carry our mark are read and written; Settings are zero, and there is no virtual server of ours in front. Empty for
+	// a pool of our own. Only with AttachedPools.
+	Attached string
+	Settings PoolSettings
+	Members  []Member // sorted by Address, then UID
 }
 
 // VirtualServer is what clients connect to: one or more addresses and a port, in front of the pool with the same Key.
@@ -81,6 +79,10 @@ type VirtualServer struct {
 	Key  Key
 	VIPs []netip.Addr // sorted; at most one per family
 	Port uint16       // 1..65535
+	// Shared, if not empty, is "namespace/name" of a group of Services whose virtual servers have the same VIPs on different ports.
+	// Only with SharedVIPs.
+	Shared   string
+	Settings VirtualServerSettings
 }
 
 // State is everything of ours on one load balancer: wanted by the model, or read back by Observe.

@@ -3,20 +3,24 @@
 // It imports the standard library only.
 package providers
 
-import "context"
+import (
+	"context"
+	"net/netip"
+)
 
-// Provider drives one load balancer. Its methods are called by one goroutine at a time.
+// Provider drives one load balancer.
 type Provider interface {
 	// Capabilities says what this load balancer can do. It is constant after New and needs no connection.
 	Capabilities() Capabilities
 
 	// Observe reads back everything that carries our mark, and only that. It never returns a partial state: what
-	// could not be read is an error. The error is classified (see Kind).
-	Observe(ctx context.Context) (Observed, error)
+	// could not be read is an error. The error is classified (see Kind). No Apply runs meanwhile.
+	Observe(ctx context.Context, scope Scope) (Observed, error)
 
 	// Apply makes the changes and answers for each Key it was given; a failure of one Key does not stop the
 	// others. A Key with a nil error is acknowledged by the load balancer. Applying a change that is already
-	// in force succeeds. After any error for a Key the caller observes again before the next change to it.
+	// in force succeeds. After any error for a Key the caller observes again before the next change to it. As many
+	// calls as Capabilities.Concurrency says may run at once, never two with Keys of the same Service.
 	Apply(ctx context.Context, changes Changes) Results
 
 	// Close releases connections. It changes nothing on the load balancer.
@@ -34,22 +38,59 @@ type Notifier interface {
 // Results holds the outcome per Key of the changes; a Key that is absent was not attempted.
 type Results map[Key]error
 
+// Scope is what Observe has to look at beside our own objects.
+type Scope struct {
+	// Attached are the pools of others that Services name, by Key. Each that exists on the load balancer is part of the State, also when
+	// none of its members are ours; others of their kind are not looked at.
+	Attached map[Key]string
+}
+
 // Observed is a State with what only the load balancer knows.
 type Observed struct {
 	State State
-	// Connections counts the current connections of members that are Draining; absent means unknown.
-	Connections map[Key]map[MemberID]int
+	// Members tells about members beside their State; one that is absent is not known.
+	Members map[Key]map[MemberID]MemberStatus
+	// Foreign names objects that stand where ours would, or among ours, without our mark. They are reported and never touched; sorted.
+	Foreign []string
 	// Restarted is true when the load balancer has been started anew, or its configuration loaded anew by somebody
 	// else, since the last successful Observe: what differs then it lost itself.
 	Restarted bool
 }
 
-// Capabilities says what a load balancer can do, so that lbsync can refuse with a condition what it cannot.
-type Capabilities struct {
-	Name      string     // "haproxy", "avi", "bigip", "memory"
-	Protocols []Protocol // protocols of Service ports it can balance
-	// Local is true when lbsync runs beside the load balancer and writes it without holding the Lease.
-	Local bool
-	// MaxMembers is the most members one pool can have; 0 is no limit.
-	MaxMembers int
+// MemberStatus is what a load balancer knows of a member at the moment.
+type MemberStatus struct {
+	// Connections it has now; negative when that is not known. At least those of Draining members are told.
+	Connections int
+	Health      Health
+	// Blocked is true when an operator disabled the member on the load balancer. That is respected: State stays what lbsync set.
+	Blocked bool
+}
+
+// Health is what a monitor says of a member.
+type Health string
+
+// The states of health.
+const (
+	HealthUnknown Health = ""
+	HealthUp      Health = "Up"
+	HealthDown    Health = "Down"
+)
+
+// Allocator is a Provider whose load balancer has an address management of its own (IPAM). It is optional: without it VIPs come from
+// address pools of lbsync only. Its methods may be called while Apply runs, by the Lease holder only.
+type Allocator interface {
+	// AllocateVIPs reserves the addresses for a group of virtual servers and returns them, sorted. Called again for the same
+	// group it returns the same ones.
+	AllocateVIPs(ctx context.Context, request VIPRequest) ([]netip.Addr, error)
+	// ReleaseVIPs gives back what AllocateVIPs reserved, once no virtual server uses it; of a group that has nothing it does nothing.
+	ReleaseVIPs(ctx context.Context, group string) error
+}
+
+// VIPRequest asks for the addresses of one group of virtual servers.
+type VIPRequest struct {
+	// Group is "namespace/name" of the Service, or VirtualServer.Shared.
+	Group      string
+	IPv4, IPv6 bool         // the families wanted, at least one
+	Wanted     []netip.Addr // certain addresses, at most one per family; empty leaves the choice to the load balancer
+	Options    map[string]string
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/nplbridge/nplbridge/cmd/internal/program"
 	"github.com/nplbridge/nplbridge/cmd/internal/settings"
 	"github.com/nplbridge/nplbridge/lbsync"
+	"github.com/nplbridge/nplbridge/providers"
 )
 
 // permissions is what the chart's ClusterRole and Role grant.
@@ -46,7 +47,7 @@ func checkCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				_, err = p.Observe(ctx)
+				_, err = p.Observe(ctx, providers.Scope{})
 				return errors.Join(err, p.Close())
 			}},
 		}, nil

@@ -36,7 +36,7 @@ func (p *Provider) Apply(ctx context.Context, changes providers.Changes) provide
 	defer p.mu.Unlock()
 	tasks := group(changes)
 	for _, t := range tasks {
-		t.validate()
+		t.validate(p.Capabilities())
 	}
 	err := p.withWorker(ctx, func(s *runtime.Session) error { return p.changeMembers(ctx, s, open(tasks)) })
 	if err != nil {
@@ -88,10 +88,13 @@ func open(tasks []*task) []*task {
 }
 
 // validate fails a task whose Key or size no backend can have.
-func (t *task) validate() {
+func (t *task) validate(can providers.Capabilities) {
 	err := (config.Service{Key: t.key, Algorithm: providers.RoundRobin}).Validate()
-	if t.pool != nil && t.pool.New != nil && len(t.pool.New.Members) > maxMembers {
-		err = fmt.Errorf("%d members; a haproxy backend takes at most %d", len(t.pool.New.Members), maxMembers)
+	if t.pool != nil && t.pool.New != nil {
+		err = errors.Join(err, can.CheckPool(*t.pool.New))
+	}
+	if t.virtual != nil && t.virtual.New != nil {
+		err = errors.Join(err, can.CheckVirtualServer(*t.virtual.New))
 	}
 	if err != nil {
 		t.err = fail(providers.Rejected, t.key.String(), err)
@@ -181,8 +184,8 @@ func (p *Provider) prepareTask(t *task, answer runtime.Result, options string) e
 	}
 	if t.pool != nil {
 		pool = t.pool.New != nil
-		if pool && t.pool.New.Algorithm != "" {
-			next.Algorithm = t.pool.New.Algorithm
+		if pool && t.pool.New.Settings.Algorithm != "" {
+			next.Algorithm = t.pool.New.Settings.Algorithm
 		}
 	}
 	if !pool {

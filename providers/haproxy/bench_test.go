@@ -30,7 +30,7 @@ func crowd(t testing.TB, n int) []providers.Member {
 	out := make([]providers.Member, n)
 	for i := range out {
 		out[i] = providers.Member{
-			PodUID: fmt.Sprintf("0f4c5b6e-0000-4000-8000-%012d", i), State: providers.Enabled,
+			UID: fmt.Sprintf("0f4c5b6e-0000-4000-8000-%012d", i), State: providers.Enabled,
 			Address: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 9, byte(i >> 8), byte(i)}), port),
 		}
 	}

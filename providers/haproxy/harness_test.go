@@ -231,7 +231,7 @@ func change(key providers.Key, old, now []providers.Member, vs *providers.Virtua
 	now = slices.SortedFunc(slices.Values(now), providers.CompareMembers)
 	c := providers.Changes{Pools: []providers.PoolChange{{
 		Key: key, Old: &providers.Pool{Key: key, Members: old},
-		New: &providers.Pool{Key: key, Algorithm: providers.RoundRobin, Members: now}, Members: steps,
+		New: &providers.Pool{Key: key, Settings: providers.PoolSettings{Algorithm: providers.RoundRobin}, Members: now}, Members: steps,
 	}}}
 	if vs != nil {
 		c.VirtualServers = []providers.VirtualServerChange{{Key: key, New: vs}}
@@ -251,7 +251,7 @@ func (d desk) must(c providers.Changes) {
 
 func (d desk) observe() providers.Observed {
 	d.t.Helper()
-	o, err := d.p.Observe(d.t.Context())
+	o, err := d.p.Observe(d.t.Context(), providers.Scope{})
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -285,7 +285,7 @@ func newPod(t testing.TB, name string) *pod {
 		t.Fatal(err)
 	}
 	p := &pod{name: name, listener: l, Member: providers.Member{
-		PodUID: "uid-" + name, State: providers.Enabled, Address: netip.MustParseAddrPort(l.Addr().String()),
+		UID: "uid-" + name, State: providers.Enabled, Address: netip.MustParseAddrPort(l.Addr().String()),
 	}}
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {

@@ -37,7 +37,7 @@ func membersOf(servers []runtime.Server) []providers.Member {
 	var members []providers.Member
 	for _, s := range servers {
 		if id, _, ok := identify(s); ok && !isLeaving(s) {
-			members = append(members, providers.Member{PodUID: id.PodUID, Address: id.Address, State: stateOf(s)})
+			members = append(members, providers.Member{UID: id.UID, Address: id.Address, State: stateOf(s)})
 		}
 	}
 	slices.SortFunc(members, providers.CompareMembers)

@@ -67,7 +67,7 @@ func TestPlanMembersReachesWhatIsWanted(t *testing.T) {
 		for n := range 6 { // three addresses, two Pods each: an address passes from Pod to Pod
 			if rapid.Bool().Draw(r, "in") {
 				out = append(out, providers.Member{
-					PodUID:  fmt.Sprint("uid-", n),
+					UID:     fmt.Sprint("uid-", n),
 					Address: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(n / 2)}), 61000),
 					State:   rapid.SampledFrom([]providers.MemberState{providers.Enabled, providers.Draining}).Draw(r, "state"),
 				})
@@ -118,7 +118,7 @@ func TestPlanMembersReachesWhatIsWanted(t *testing.T) {
 func TestPlanMembersKeepsTheOrderOfSteps(t *testing.T) {
 	key := testKey("web")
 	m := func(n int, state providers.MemberState) providers.Member {
-		return providers.Member{PodUID: fmt.Sprint(n), State: state, Address: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(n)}), 80)}
+		return providers.Member{UID: fmt.Sprint(n), State: state, Address: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(n)}), 80)}
 	}
 	old := []providers.Member{m(1, providers.Enabled), m(2, providers.Enabled)}
 	start, err := planMembers("b", "check", nil, change(key, nil, old, nil).Pools[0])

@@ -19,7 +19,7 @@ const attempts = 3
 // Observe implements providers.Provider. Members are read from the worker; which Services its backends belong to is
 // read from our file of the generation that the worker reports. A virtual server is reported only while the worker runs
 // exactly the structure that this file has under today's settings, so anything else is planned, and loaded, again.
-func (p *Provider) Observe(ctx context.Context) (providers.Observed, error) {
+func (p *Provider) Observe(ctx context.Context, _ providers.Scope) (providers.Observed, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var observed providers.Observed
@@ -30,7 +30,7 @@ func (p *Provider) Observe(ctx context.Context) (providers.Observed, error) {
 			return err
 		}
 		observed = providers.Observed{State: p.stateOf(live)}
-		observed.Connections, err = p.connections(ctx, s, observed.State.Pools)
+		observed.Members, err = p.connections(ctx, s, observed.State.Pools)
 		worker = s.Info().Worker
 		return err
 	})
@@ -184,7 +184,7 @@ func (p *Provider) stateOf(live liveState) providers.State {
 			continue
 		}
 		state.Pools = append(state.Pools, providers.Pool{
-			Key: service.Key, Algorithm: service.Algorithm, Members: membersOf(live.servers[backend]),
+			Key: service.Key, Settings: providers.PoolSettings{Algorithm: service.Algorithm}, Members: membersOf(live.servers[backend]),
 		})
 		if p.inForce && service.HasFrontend() {
 			state.VirtualServers = append(state.VirtualServers, providers.VirtualServer{
@@ -196,8 +196,8 @@ func (p *Provider) stateOf(live liveState) providers.State {
 }
 
 // connections counts the connections of the Draining members, those that old workers still carry included.
-func (p *Provider) connections(ctx context.Context, s *runtime.Session, pools []providers.Pool) (map[providers.Key]map[providers.MemberID]int, error) {
-	counts := map[providers.Key]map[providers.MemberID]int{}
+func (p *Provider) connections(ctx context.Context, s *runtime.Session, pools []providers.Pool) (map[providers.Key]map[providers.MemberID]providers.MemberStatus, error) {
+	counts := map[providers.Key]map[providers.MemberID]providers.MemberStatus{}
 	var old []int
 	for _, pool := range pools {
 		draining := map[string]providers.MemberID{}
@@ -221,9 +221,9 @@ func (p *Provider) connections(ctx context.Context, s *runtime.Session, pools []
 		if err != nil {
 			return nil, err
 		}
-		count := map[providers.MemberID]int{}
+		count := map[providers.MemberID]providers.MemberStatus{}
 		for name, id := range draining {
-			count[id] = sessions[name]
+			count[id] = providers.MemberStatus{Connections: sessions[name]}
 		}
 		for _, pid := range old {
 			sessions, err := p.master.Sessions(ctx, pid, backend)
@@ -231,7 +231,7 @@ func (p *Provider) connections(ctx context.Context, s *runtime.Session, pools []
 				return nil, p.classify("master socket "+p.cfg.MasterSocket, err)
 			}
 			for name, id := range draining {
-				count[id] += sessions[name]
+				count[id] = providers.MemberStatus{Connections: count[id].Connections + sessions[name]}
 			}
 		}
 		counts[pool.Key] = count

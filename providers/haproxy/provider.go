@@ -171,6 +171,7 @@ func (p *Provider) readFile(read func() ([]byte, error)) (text []byte, f config.
 func (p *Provider) Capabilities() providers.Capabilities {
 	return providers.Capabilities{
 		Name: "haproxy", Protocols: []providers.Protocol{providers.TCP}, Local: true, MaxMembers: maxMembers,
+		Algorithms: []providers.Algorithm{providers.LeastConnections},
 	}
 }
 

@@ -140,7 +140,7 @@ func TestCrashOfHAProxy(t *testing.T) {
 		return err
 	})
 	b.kill()
-	if _, err := p.Observe(t.Context()); providers.KindOf(err) != providers.Unavailable || err == nil {
+	if _, err := p.Observe(t.Context(), providers.Scope{}); providers.KindOf(err) != providers.Unavailable || err == nil {
 		t.Errorf("haproxy is dead and Observe says %v", err)
 	}
 	b.start()

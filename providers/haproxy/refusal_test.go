@@ -35,7 +35,7 @@ func refuse(t *testing.T, p *Provider, c providers.Changes, key providers.Key, k
 // service is a whole Service for providertest.Diff.
 func service(key providers.Key, vip netip.Addr, port uint16, pods ...*pod) providers.State {
 	return providers.State{
-		Pools:          []providers.Pool{{Key: key, Algorithm: providers.RoundRobin, Members: members(pods...)}},
+		Pools:          []providers.Pool{{Key: key, Settings: providers.PoolSettings{Algorithm: providers.RoundRobin}, Members: members(pods...)}},
 		VirtualServers: []providers.VirtualServer{{Key: key, VIPs: []netip.Addr{vip}, Port: port}},
 	}
 }
@@ -187,7 +187,7 @@ func TestUnusableChanges(t *testing.T) {
 	crowded := testKey("crowded")
 	many := make([]providers.Member, maxMembers+1)
 	for i := range many {
-		many[i] = providers.Member{PodUID: fmt.Sprint(i), Address: netip.AddrPortFrom(b.vips[0], uint16(i+1)), State: providers.Enabled}
+		many[i] = providers.Member{UID: fmt.Sprint(i), Address: netip.AddrPortFrom(b.vips[0], uint16(i+1)), State: providers.Enabled}
 	}
 	nowhere := testKey("nowhere")
 	cases := map[string]struct {
@@ -197,10 +197,10 @@ func TestUnusableChanges(t *testing.T) {
 	}{
 		"UDP":                    {udp, providertest.Diff(providers.State{}, service(udp, b.vips[0], 53)), "only TCP"},
 		"name":                   {odd, providertest.Diff(providers.State{}, service(odd, b.vips[0], 80)), "Kubernetes"},
-		"too many members":       {crowded, change(crowded, nil, many, nil), "at most 4095"},
+		"too many members":       {crowded, change(crowded, nil, many, nil), "the most is 4095"},
 		"no pool":                {nowhere, change(nowhere, nil, nil, &providers.VirtualServer{Key: nowhere, VIPs: b.vips[:1], Port: 80}), "needs the pool"},
 		"unspecified":            {nowhere, providertest.Diff(providers.State{}, service(nowhere, netip.IPv4Unspecified(), 80)), "not an address"},
-		"member without address": {nowhere, change(nowhere, nil, []providers.Member{{PodUID: "x"}}, nil), "not an address"},
+		"member without address": {nowhere, change(nowhere, nil, []providers.Member{{UID: "x"}}, nil), "not an address"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -238,7 +238,7 @@ func TestNotOurFile(t *testing.T) {
 func TestUnreachable(t *testing.T) {
 	b := newBalancer(t)
 	p := b.open() // haproxy is not started: that is no error of New
-	if _, err := p.Observe(t.Context()); err == nil || providers.KindOf(err) != providers.Unavailable {
+	if _, err := p.Observe(t.Context(), providers.Scope{}); err == nil || providers.KindOf(err) != providers.Unavailable {
 		t.Errorf("Observe without haproxy: %v", err)
 	}
 	key := testKey("web")
@@ -249,7 +249,7 @@ func TestUnreachable(t *testing.T) {
 	refuse(t, p, providertest.Diff(providers.State{}, service(key, b.vips[0], 80)), key, providers.Unavailable, b.cfg.MasterSocket)
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := p.Observe(done); err == nil || providers.KindOf(err) != providers.Unavailable {
+	if _, err := p.Observe(done, providers.Scope{}); err == nil || providers.KindOf(err) != providers.Unavailable {
 		t.Errorf("Observe with an ended context: %v", err)
 	}
 }

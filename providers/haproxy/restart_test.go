@@ -86,7 +86,7 @@ func TestRestartBeforeTheFileIsWritten(t *testing.T) {
 	if !seen.Restarted {
 		t.Error("Observe does not say that haproxy was restarted")
 	}
-	want := providers.Pool{Key: testKey("web"), Algorithm: providers.RoundRobin, Members: members(one)}
+	want := providers.Pool{Key: testKey("web"), Settings: providers.PoolSettings{Algorithm: providers.RoundRobin}, Members: members(one)}
 	if got := providertest.Render(providers.State{Pools: seen.State.Pools}); got != providertest.Render(providers.State{Pools: []providers.Pool{want}}) {
 		t.Errorf("observed %s, the worker has one only", got)
 	}

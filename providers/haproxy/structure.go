@@ -258,7 +258,7 @@ func (p *Provider) settle(ctx context.Context) {
 			pool := providers.Pool{Key: service.Key}
 			for _, server := range service.Servers {
 				id, _ := config.ParseServerName(server.Name)
-				m := providers.Member{PodUID: id.PodUID, Address: id.Address, State: providers.Enabled}
+				m := providers.Member{UID: id.UID, Address: id.Address, State: providers.Enabled}
 				if server.Drained {
 					m.State = providers.Draining
 				}

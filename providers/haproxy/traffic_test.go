@@ -74,7 +74,7 @@ func TestMembersFollowWithoutReload(t *testing.T) {
 	d.must(change(key, members(one, two, three), []providers.Member{one.draining(), two.Member, three.Member}, nil))
 	b.reached(address, two, three)
 	b.eventually("the draining member is idle", func() error {
-		if n := d.observe().Connections[key][one.ID()]; n != 0 {
+		if n := d.observe().Members[key][one.ID()].Connections; n != 0 {
 			return fmt.Errorf("%d connections", n)
 		}
 		return nil
@@ -148,7 +148,7 @@ func TestDrainKeepsAndRemoveCloses(t *testing.T) {
 				t.Fatalf("draining broke an established connection: %v", err)
 			}
 			b.reached(address, two)
-			if n := d.observe().Connections[key][one.ID()]; n != 1 {
+			if n := d.observe().Members[key][one.ID()].Connections; n != 1 {
 				t.Errorf("%d connections on the draining member, want 1", n)
 			}
 			d.must(change(key, []providers.Member{one.draining(), two.Member}, members(two), nil))
@@ -250,7 +250,7 @@ func TestWantedAgainWhilePending(t *testing.T) {
 	}
 	// The same address belongs to another Pod now, and that Pod enters before the old server could be deleted.
 	heir := one.Member
-	heir.PodUID = "uid-heir"
+	heir.UID = "uid-heir"
 	d.must(change(key, members(two), []providers.Member{two.Member, heir}, nil))
 	b.reached(address, one, two)
 	d.must(change(key, []providers.Member{two.Member, heir}, members(two), nil))
@@ -303,7 +303,7 @@ func TestIPv6(t *testing.T) {
 		}
 	}()
 	vs := providers.VirtualServer{Key: key, VIPs: []netip.Addr{b.vips[0], address.Addr()}, Port: address.Port()}
-	m := providers.Member{PodUID: "six", State: providers.Enabled, Address: netip.MustParseAddrPort(l.Addr().String())}
+	m := providers.Member{UID: "six", State: providers.Enabled, Address: netip.MustParseAddrPort(l.Addr().String())}
 	d.must(change(key, nil, nil, &vs))
 	d.must(change(key, nil, []providers.Member{m}, nil))
 	c, err := net.Dial("tcp", address.String())

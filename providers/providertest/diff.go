@@ -42,7 +42,9 @@ func steps(from *providers.Pool, to providers.Pool) []providers.MemberChange {
 		switch {
 		case before == nil:
 			add = append(add, providers.MemberChange{Op: providers.AddMember, Member: m})
+		case before.State == m.State && before.Weight == m.Weight:
 		case before.State == m.State:
+			enable = append(enable, providers.MemberChange{Op: providers.WeighMember, Member: m})
 		case m.State == providers.Enabled:
 			enable = append(enable, providers.MemberChange{Op: providers.EnableMember, Member: m})
 		default:

@@ -11,7 +11,17 @@ import (
 
 // MemoryCapabilities are those of a LoadBalancer that was not told otherwise: a remote one that balances TCP and UDP.
 func MemoryCapabilities() providers.Capabilities {
-	return providers.Capabilities{Name: "memory", Protocols: []providers.Protocol{providers.TCP, providers.UDP}}
+	return providers.Capabilities{
+		Name: "memory", Protocols: []providers.Protocol{providers.TCP, providers.UDP},
+		Algorithms:     []providers.Algorithm{providers.LeastConnections, providers.SourceHash},
+		Persistence:    []providers.PersistenceKind{providers.SourceAddress},
+		Monitors:       []providers.MonitorType{providers.MonitorNone, providers.MonitorTCP, providers.MonitorHTTP},
+		ProxyProtocols: []providers.ProxyProtocol{providers.ProxyV2},
+		Features: []providers.Feature{
+			providers.Weights, providers.SlowStart, providers.MemberConnections, providers.SourceRanges, providers.IdleTimeout,
+			providers.AcceptProxyProtocol, providers.SharedVIPs, providers.AttachedPools, providers.MemberHealth,
+		},
+	}
 }
 
 // LoadBalancer is a load balancer in memory that is as strict as a real one: it knows who owns what, refuses a member
@@ -24,6 +34,7 @@ type LoadBalancer struct {
 	mu      sync.Mutex
 	pools   map[providers.Key]*memoryPool
 	virtual map[providers.Key]*memoryVirtualServer
+	foreign map[string]bool // names of pools to attach to
 	journal []Op
 	faults  faults
 	open    map[*memoryProvider]bool // those not closed; true: restarted since its last Observe
@@ -31,7 +42,8 @@ type LoadBalancer struct {
 
 type memoryPool struct {
 	owner       providers.Owner
-	algorithm   providers.Algorithm
+	attached    string
+	settings    providers.PoolSettings
 	members     []providers.Member
 	connections map[providers.MemberID]int
 }
@@ -47,6 +59,7 @@ func NewLoadBalancer(capabilities providers.Capabilities) *LoadBalancer {
 		capabilities: capabilities,
 		pools:        map[providers.Key]*memoryPool{},
 		virtual:      map[providers.Key]*memoryVirtualServer{},
+		foreign:      map[string]bool{},
 		faults:       newFaults(),
 		open:         map[*memoryProvider]bool{},
 	}
@@ -85,7 +98,7 @@ func (p *memoryProvider) Close() error {
 }
 
 // Observe returns what p's owner has on the load balancer.
-func (p *memoryProvider) Observe(ctx context.Context) (providers.Observed, error) {
+func (p *memoryProvider) Observe(ctx context.Context, scope providers.Scope) (providers.Observed, error) {
 	lb := p.lb
 	lb.mu.Lock()
 	defer lb.mu.Unlock()
@@ -93,26 +106,29 @@ func (p *memoryProvider) Observe(ctx context.Context) (providers.Observed, error
 	if err := errors.Join(ctx.Err(), lb.faults.observe); err != nil {
 		return providers.Observed{}, &providers.Error{Kind: providers.KindOf(err), What: "observe", Err: err}
 	}
-	out := providers.Observed{Connections: map[providers.Key]map[providers.MemberID]int{}, Restarted: lb.open[p]}
+	out := providers.Observed{Members: map[providers.Key]map[providers.MemberID]providers.MemberStatus{}, Restarted: lb.open[p]}
 	if out.Restarted {
 		lb.open[p] = false
 	}
 	for _, key := range sortedKeys(lb.pools) {
 		pool := lb.pools[key]
-		if pool.owner != p.owner {
+		if pool.owner != p.owner || pool.attached != scope.Attached[key] {
 			continue
 		}
 		out.State.Pools = append(out.State.Pools, pool.export(key))
 		for _, m := range pool.members {
-			if m.State != providers.Draining {
-				continue
+			if out.Members[key] == nil {
+				out.Members[key] = map[providers.MemberID]providers.MemberStatus{}
 			}
-			if out.Connections[key] == nil {
-				out.Connections[key] = map[providers.MemberID]int{}
-			}
-			out.Connections[key][m.ID()] = pool.connections[m.ID()]
+			out.Members[key][m.ID()] = providers.MemberStatus{Connections: pool.connections[m.ID()]}
 		}
 	}
+	for key, name := range scope.Attached {
+		if lb.foreign[name] && lb.pools[key] == nil {
+			out.State.Pools = append(out.State.Pools, providers.Pool{Key: key, Attached: name})
+		}
+	}
+	slices.SortFunc(out.State.Pools, func(a, b providers.Pool) int { return a.Key.Compare(b.Key) })
 	for _, key := range sortedKeys(lb.virtual) {
 		if v := lb.virtual[key]; v.owner == p.owner {
 			out.State.VirtualServers = append(out.State.VirtualServers, v.value)
@@ -166,7 +182,7 @@ func (p *memoryProvider) Apply(ctx context.Context, changes providers.Changes) p
 func (p *memoryPool) export(key providers.Key) providers.Pool {
 	members := slices.Clone(p.members)
 	slices.SortFunc(members, providers.CompareMembers)
-	return providers.Pool{Key: key, Algorithm: p.algorithm, Members: members}
+	return providers.Pool{Key: key, Attached: p.attached, Settings: p.settings, Members: members}
 }
 
 func kindOr(err error, kind providers.Kind) providers.Kind {

@@ -11,7 +11,7 @@ import (
 // Op is one write that the load balancer made, with the state of the pool right after it.
 type Op struct {
 	Key     providers.Key
-	What    string           // a providers.MemberOp, or CreatePool, SetAlgorithm, DeletePool, WriteVirtualServer, DeleteVirtualServer
+	What    string           // a providers.MemberOp, or CreatePool, SetSettings, DeletePool, WriteVirtualServer, DeleteVirtualServer
 	Member  providers.Member // of a member step
 	Enabled int              // Enabled members of the pool after it
 	Members int              // all members of the pool after it
@@ -120,6 +120,13 @@ func (lb *LoadBalancer) SetConnections(key providers.Key, id providers.MemberID,
 	}
 }
 
+// PlantPool makes a pool of somebody else that members can be added to.
+func (lb *LoadBalancer) PlantPool(name string) {
+	lb.mu.Lock()
+	defer lb.mu.Unlock()
+	lb.foreign[name] = true
+}
+
 // Tamper puts pool and virtual server in place as owner, with no check and no entry in the journal: a person at the
 // load balancer. A nil removes.
 func (lb *LoadBalancer) Tamper(owner providers.Owner, key providers.Key, pool *providers.Pool, vs *providers.VirtualServer) {
@@ -129,7 +136,7 @@ func (lb *LoadBalancer) Tamper(owner providers.Owner, key providers.Key, pool *p
 	delete(lb.virtual, key)
 	if pool != nil {
 		lb.pools[key] = &memoryPool{
-			owner: owner, algorithm: pool.Algorithm, members: slices.Clone(pool.Members),
+			owner: owner, attached: pool.Attached, settings: pool.Settings, members: slices.Clone(pool.Members),
 			connections: map[providers.MemberID]int{},
 		}
 	}

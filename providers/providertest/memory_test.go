@@ -22,6 +22,10 @@ func TestMemoryConforms(t *testing.T) {
 			Reopen:       func(*testing.T) providers.Provider { return lb.Open(ours) },
 			VIPs:         []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")},
 			PlantForeign: func(t *testing.T) func(*testing.T) { return plant(lb) },
+			PlantPool: func(*testing.T) (string, func(*testing.T)) {
+				lb.PlantPool("legacy-pool")
+				return "legacy-pool", func(*testing.T) {}
+			},
 			Enabled: func(key providers.Key) (int, bool) {
 				for _, p := range lb.State().Pools {
 					if p.Key == key {
@@ -39,7 +43,7 @@ func TestMemoryConforms(t *testing.T) {
 			Journal: func() []providers.MemberChange {
 				var steps []providers.MemberChange
 				for _, op := range lb.Journal() {
-					if op.Member.PodUID != "" {
+					if op.Member.UID != "" {
 						steps = append(steps, providers.MemberChange{Op: providers.MemberOp(op.What), Member: op.Member})
 					}
 				}
@@ -63,7 +67,7 @@ func TestMemoryConforms(t *testing.T) {
 
 func plant(lb *providertest.LoadBalancer) func(*testing.T) {
 	key := providers.Key{Namespace: "shop", Service: "web-9", Port: 8089, Protocol: providers.TCP}
-	pool := providers.Pool{Key: key, Algorithm: providers.RoundRobin}
+	pool := providers.Pool{Key: key, Settings: providers.PoolSettings{Algorithm: providers.RoundRobin}}
 	vs := providers.VirtualServer{Key: key, VIPs: []netip.Addr{netip.MustParseAddr("192.0.2.9")}, Port: 8089}
 	lb.Tamper(theirs, key, &pool, &vs)
 	return func(t *testing.T) {
@@ -80,10 +84,10 @@ func plant(lb *providertest.LoadBalancer) func(*testing.T) {
 // The strictness itself: what a real load balancer refuses is refused, with the right kind, and leaves no write.
 func TestMemoryRefuses(t *testing.T) {
 	key := providers.Key{Namespace: "shop", Service: "web", Port: 80, Protocol: providers.TCP}
-	m := providers.Member{PodUID: "u1", Address: netip.MustParseAddrPort("192.0.2.11:61000"), State: providers.Enabled}
-	other := providers.Member{PodUID: "u2", Address: m.Address, State: providers.Enabled}
+	m := providers.Member{UID: "u1", Address: netip.MustParseAddrPort("192.0.2.11:61000"), State: providers.Enabled}
+	other := providers.Member{UID: "u2", Address: m.Address, State: providers.Enabled}
 	pool := func(members ...providers.Member) *providers.Pool {
-		return &providers.Pool{Key: key, Algorithm: providers.RoundRobin, Members: members}
+		return &providers.Pool{Key: key, Settings: providers.PoolSettings{Algorithm: providers.RoundRobin}, Members: members}
 	}
 	vs := &providers.VirtualServer{Key: key, VIPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Port: 80}
 	step := func(op providers.MemberOp, m providers.Member) providers.MemberChange {
@@ -109,10 +113,10 @@ func TestMemoryRefuses(t *testing.T) {
 		{"not what we thought", pools(key, pool(), pool(other), step(providers.AddMember, other)), providers.Conflict},
 		{"create what exists", pools(key, nil, pool()), providers.Conflict},
 		{"pool still used", providers.Changes{Pools: []providers.PoolChange{{Key: key, Old: pool(m)}}}, providers.Rejected},
-		{"protocol", pools(sctp, nil, &providers.Pool{Key: sctp, Algorithm: providers.RoundRobin}), providers.Rejected},
+		{"protocol", pools(sctp, nil, &providers.Pool{Key: sctp, Settings: providers.PoolSettings{Algorithm: providers.RoundRobin}}), providers.Rejected},
 		{"virtual server without pool", providers.Changes{VirtualServers: []providers.VirtualServerChange{{Key: second, New: secondVS}}}, providers.Rejected},
 		{"address and port taken", providers.Changes{
-			Pools:          []providers.PoolChange{{Key: second, New: &providers.Pool{Key: second, Algorithm: providers.RoundRobin}}},
+			Pools:          []providers.PoolChange{{Key: second, New: &providers.Pool{Key: second, Settings: providers.PoolSettings{Algorithm: providers.RoundRobin}}}},
 			VirtualServers: []providers.VirtualServerChange{{Key: second, New: secondVS}},
 		}, providers.Rejected},
 	} {

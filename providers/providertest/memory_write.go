@@ -13,11 +13,8 @@ func (lb *LoadBalancer) writePool(owner providers.Owner, c providers.PoolChange)
 	if c.New.Key != c.Key || (c.Old != nil && c.Old.Key != c.Key) {
 		return fmt.Errorf("the change is for %s but holds another pool", c.Key)
 	}
-	if !slices.Contains(lb.capabilities.Protocols, c.Key.Protocol) {
-		return fmt.Errorf("%s is not balanced here", c.Key.Protocol)
-	}
-	if limit := lb.capabilities.MaxMembers; limit > 0 && len(c.New.Members) > limit {
-		return fmt.Errorf("%d members, the limit is %d", len(c.New.Members), limit)
+	if err := lb.capabilities.CheckPool(*c.New); err != nil {
+		return err
 	}
 	if err := checkPool(*c.New); err != nil {
 		return err
@@ -28,7 +25,9 @@ func (lb *LoadBalancer) writePool(owner providers.Owner, c providers.PoolChange)
 		return fmt.Errorf("a pool of this name belongs to %s", pool.owner)
 	case pool != nil && Render(*c.New) == Render(pool.export(c.Key)):
 		return nil
-	case pool == nil && c.Old != nil:
+	case c.New.Attached != "" && !lb.foreign[c.New.Attached]:
+		return fmt.Errorf("there is no pool %q", c.New.Attached)
+	case pool == nil && c.Old != nil && c.New.Attached == "":
 		return conflict("the pool is gone")
 	case pool != nil && c.Old == nil:
 		return conflict("the pool exists already")
@@ -36,13 +35,13 @@ func (lb *LoadBalancer) writePool(owner providers.Owner, c providers.PoolChange)
 		return conflict("the pool is not what the change starts from")
 	}
 	if pool == nil {
-		pool = &memoryPool{owner: owner, connections: map[providers.MemberID]int{}}
+		pool = &memoryPool{owner: owner, attached: c.New.Attached, connections: map[providers.MemberID]int{}}
 		lb.pools[c.Key] = pool
 		lb.record(c.Key, "CreatePool", providers.Member{})
 	}
-	if pool.algorithm != c.New.Algorithm {
-		pool.algorithm = c.New.Algorithm
-		lb.record(c.Key, "SetAlgorithm", providers.Member{})
+	if !pool.settings.Equal(c.New.Settings) {
+		pool.settings = c.New.Settings
+		lb.record(c.Key, "SetSettings", providers.Member{})
 	}
 	for _, step := range c.Members {
 		if err := pool.step(step); err != nil {
@@ -66,7 +65,7 @@ func (p *memoryPool) step(s providers.MemberChange) error {
 		return nil
 	}
 	if at < 0 {
-		return fmt.Errorf("member %s of Pod %s is absent", s.Member.Address, s.Member.PodUID)
+		return fmt.Errorf("member %s with UID %s is absent", s.Member.Address, s.Member.UID)
 	}
 	switch {
 	case s.Op == providers.RemoveMember:
@@ -74,6 +73,8 @@ func (p *memoryPool) step(s providers.MemberChange) error {
 		delete(p.connections, s.Member.ID())
 	case s.Op == providers.EnableMember && p.members[at].State == providers.Draining:
 		p.members[at].State = providers.Enabled
+	case s.Op == providers.WeighMember && p.members[at].Weight != s.Member.Weight:
+		p.members[at].Weight = s.Member.Weight
 	case s.Op == providers.DrainMember && p.members[at].State == providers.Enabled:
 		p.members[at].State = providers.Draining
 	default:
@@ -104,6 +105,9 @@ func (lb *LoadBalancer) writeVirtualServer(owner providers.Owner, c providers.Vi
 	if len(c.New.VIPs) == 0 || c.New.Port == 0 {
 		return fmt.Errorf("a virtual server needs an address and a port")
 	}
+	if err := lb.capabilities.CheckVirtualServer(*c.New); err != nil {
+		return err
+	}
 	current := lb.virtual[c.Key]
 	switch {
 	case current != nil && current.owner != owner:
@@ -115,7 +119,7 @@ func (lb *LoadBalancer) writeVirtualServer(owner providers.Owner, c providers.Vi
 	case current != nil && (c.Old == nil || Render(*c.Old) != Render(current.value)):
 		return conflict("the virtual server is not what the change starts from")
 	}
-	if pool := lb.pools[c.Key]; pool == nil || pool.owner != owner {
+	if pool := lb.pools[c.Key]; pool == nil || pool.owner != owner || pool.attached != "" {
 		return fmt.Errorf("its pool does not exist")
 	}
 	for _, key := range sortedKeys(lb.virtual) {
@@ -148,16 +152,16 @@ func (lb *LoadBalancer) deleteVirtualServer(owner providers.Owner, c providers.V
 
 // checkPool refuses what no load balancer accepts.
 func checkPool(p providers.Pool) error {
-	if p.Algorithm != providers.RoundRobin && p.Algorithm != providers.LeastConnections {
-		return fmt.Errorf("algorithm %q is unknown", p.Algorithm)
+	if p.Attached == "" && p.Settings.Algorithm == "" {
+		return fmt.Errorf("there is no algorithm")
 	}
 	seen := map[netip.AddrPort]bool{}
 	for _, m := range p.Members {
 		switch {
 		case !m.Address.IsValid() || m.Address.Port() == 0 || m.Address.Addr() != m.Address.Addr().Unmap():
 			return fmt.Errorf("member address %s is not usable", m.Address)
-		case m.PodUID == "":
-			return fmt.Errorf("member %s has no Pod UID", m.Address)
+		case m.UID == "":
+			return fmt.Errorf("member %s has no UID", m.Address)
 		case m.State != providers.Enabled && m.State != providers.Draining:
 			return fmt.Errorf("member %s has the unknown state %q", m.Address, m.State)
 		case seen[m.Address]:

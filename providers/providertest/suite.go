@@ -31,6 +31,10 @@ type Harness struct {
 	// that they are untouched.
 	PlantForeign func(t *testing.T) (verify func(t *testing.T))
 
+	// PlantPool makes a pool of somebody else on the load balancer with one member of theirs, and returns its name for
+	// providers.Pool.Attached and a check that the pool, that member and its settings are untouched. Needed with AttachedPools.
+	PlantPool func(t *testing.T) (name string, verify func(t *testing.T))
+
 	// Enabled counts the Enabled members of a pool on the load balancer by other means than Provider. It is called by
 	// another goroutine while Apply runs; ok is false where the pool does not exist.
 	Enabled func(key providers.Key) (n int, ok bool)
@@ -63,6 +67,11 @@ func Run(t *testing.T, start func(t *testing.T) Harness) {
 		{"IPv6 members", testIPv6},
 		{"two virtual servers, one address", testSharedAddress},
 		{"virtual server edited", testVirtualServerEdit},
+		{"pool settings", testPoolSettings},
+		{"virtual server settings", testVirtualServerSettings},
+		{"weights", testWeights},
+		{"what it cannot do is refused", testUnsupported},
+		{"members in a pool of somebody else", testAttached},
 		{"never empty while members are replaced", testNeverEmpty},
 		{"steps in order", testStepsInOrder},
 		{"drain survives a restart", testDrainSurvives},
@@ -106,7 +115,7 @@ func (f *fixture) key(n int) providers.Key {
 func (f *fixture) service(n int, members ...providers.Member) providers.State {
 	slices.SortFunc(members, providers.CompareMembers)
 	return providers.State{
-		Pools:          []providers.Pool{{Key: f.key(n), Algorithm: providers.RoundRobin, Members: members}},
+		Pools:          []providers.Pool{{Key: f.key(n), Settings: providers.PoolSettings{Algorithm: providers.RoundRobin}, Members: members}},
 		VirtualServers: []providers.VirtualServer{{Key: f.key(n), VIPs: f.VIPs[:1], Port: f.Port(n)}},
 	}
 }
@@ -125,8 +134,8 @@ func join(states ...providers.State) providers.State {
 // member is the n-th Pod's member.
 func member(n int, state providers.MemberState) providers.Member {
 	return providers.Member{
-		PodUID:  fmt.Sprintf("0f4c5b6e-0000-4000-8000-%012d", n),
-		Pod:     fmt.Sprintf("shop/web-%d", n),
+		UID:     fmt.Sprintf("0f4c5b6e-0000-4000-8000-%012d", n),
+		Name:    fmt.Sprintf("shop/web-%d", n),
 		Address: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 1, byte(n + 1)}), uint16(61000+n)),
 		State:   state,
 	}
@@ -158,10 +167,21 @@ func (f *fixture) bring(t *testing.T, to providers.State) {
 	f.expect(t, to)
 }
 
+// scope names the pools of others that the present state has members in.
+func (f *fixture) scope() providers.Scope {
+	scope := providers.Scope{Attached: map[providers.Key]string{}}
+	for _, p := range f.state.Pools {
+		if p.Attached != "" {
+			scope.Attached[p.Key] = p.Attached
+		}
+	}
+	return scope
+}
+
 // expect reads the load balancer and compares.
 func (f *fixture) expect(t *testing.T, want providers.State) providers.Observed {
 	t.Helper()
-	got, err := f.Provider.Observe(f.ctx)
+	got, err := f.Provider.Observe(f.ctx, f.scope())
 	if err != nil {
 		t.Fatalf("observe: %v", err)
 	}

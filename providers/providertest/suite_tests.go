@@ -25,7 +25,7 @@ func testCapabilities(t *testing.T, f *fixture) {
 
 func testRoundTrip(t *testing.T, f *fixture) {
 	least := f.service(1, member(2, enabled))
-	least.Pools[0].Algorithm = providers.LeastConnections
+	least.Pools[0].Settings.Algorithm = providers.LeastConnections
 	f.bring(t, join(f.service(0, member(0, enabled), member(1, draining)), least))
 }
 
@@ -36,11 +36,11 @@ func testMemberChanges(t *testing.T, f *fixture) {
 	f.bring(t, f.service(0, member(0, draining), member(1, enabled), member(2, enabled)))
 	f.bring(t, f.service(0, member(1, enabled), member(3, draining), member(4, enabled)))
 	reused := member(4, enabled)
-	reused.PodUID = member(5, enabled).PodUID
+	reused.UID = member(5, enabled).UID
 	f.bring(t, f.service(0, member(1, enabled)))
 	f.bring(t, f.service(0, member(1, enabled), reused)) // an address that comes back with another Pod
 	changed := f.service(0, member(1, enabled), reused)
-	changed.Pools[0].Algorithm = providers.LeastConnections
+	changed.Pools[0].Settings.Algorithm = providers.LeastConnections
 	f.bring(t, changed)
 }
 
@@ -181,13 +181,13 @@ func testConnections(t *testing.T, f *fixture) {
 	disconnect := f.Connect(t, f.key(0), member(0, enabled))
 	f.bring(t, f.service(0, member(0, draining)))
 	observed := f.expect(t, f.state)
-	if n := observed.Connections[f.key(0)][member(0, draining).ID()]; n != 1 {
+	if n := observed.Members[f.key(0)][member(0, draining).ID()].Connections; n != 1 {
 		t.Errorf("%d connections on the draining member, want 1", n)
 	}
 	disconnect()
 	for {
 		observed := f.expect(t, f.state)
-		if n, known := observed.Connections[f.key(0)][member(0, draining).ID()]; known && n == 0 {
+		if m, known := observed.Members[f.key(0)][member(0, draining).ID()]; known && m.Connections == 0 {
 			return
 		}
 		if f.ctx.Err() != nil {
@@ -219,7 +219,7 @@ func testBadKey(t *testing.T, f *fixture) {
 			t.Errorf("%s: attempted %v, error %v: the bad key stopped it", f.key(n), attempted, err)
 		}
 	}
-	observed, err := f.Provider.Observe(f.ctx)
+	observed, err := f.Provider.Observe(f.ctx, providers.Scope{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +258,7 @@ func testBroken(t *testing.T, f *fixture) {
 	needs(t, f.Break != nil, "Break")
 	f.bring(t, f.service(0, member(0, enabled)))
 	restore := f.Break(t)
-	observed, err := f.Provider.Observe(f.ctx)
+	observed, err := f.Provider.Observe(f.ctx, providers.Scope{})
 	if err == nil {
 		t.Fatalf("Observe of an unreachable load balancer answered\n%s", Render(observed.State))
 	}
@@ -271,7 +271,7 @@ func testBroken(t *testing.T, f *fixture) {
 		}
 	}
 	restore()
-	if _, err := f.Provider.Observe(f.ctx); err != nil {
+	if _, err := f.Provider.Observe(f.ctx, providers.Scope{}); err != nil {
 		t.Fatalf("observe after it came back: %v", err)
 	}
 }

@@ -19,7 +19,7 @@ func TestConverges(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		r := newRig(t)
 		foreign := keyOf("foreign")
-		r.lb.Tamper(providers.Owner{ClusterUID: "c2"}, foreign, &providers.Pool{Key: foreign, Algorithm: providers.RoundRobin}, nil)
+		r.lb.Tamper(providers.Owner{ClusterUID: "c2"}, foreign, &providers.Pool{Key: foreign, Settings: providers.PoolSettings{Algorithm: providers.RoundRobin}}, nil)
 		r.pod("other", 99) // so that the cluster always has a Pod
 		app := rapid.SampledFrom([]string{"a", "b", "c"})
 		kinds := rapid.SampledFrom([]providers.Kind{
@@ -97,7 +97,7 @@ func TestConverges(t *testing.T) {
 }
 
 func newPictureOf(t *rapid.T, r *rig) picture {
-	observed, err := r.loop.provider.Observe(t.Context())
+	observed, err := r.loop.provider.Observe(t.Context(), providers.Scope{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -160,7 +160,7 @@ func (l *Loop) observe(ctx context.Context, now time.Time) {
 	var observed providers.Observed
 	if err == nil {
 		call, cancel := context.WithTimeout(ctx, l.cfg.CallTimeout)
-		observed, err = l.provider.Observe(call)
+		observed, err = l.provider.Observe(call, providers.Scope{})
 		cancel()
 		l.metrics.observed(l.clock.Since(now), err)
 	}

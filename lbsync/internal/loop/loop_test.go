@@ -106,7 +106,7 @@ func keyOf(app string) providers.Key {
 }
 
 func id(app string, n int) providers.MemberID {
-	return providers.MemberID{PodUID: fmt.Sprintf("%s-%d", app, n), Address: netip.AddrPortFrom(nodeIP, uint16(61000+n))}
+	return providers.MemberID{UID: fmt.Sprintf("%s-%d", app, n), Address: netip.AddrPortFrom(nodeIP, uint16(61000+n))}
 }
 
 // has checks the members of a pool, written "n" or "n draining"; "none" is a pool that does not exist.
@@ -117,7 +117,7 @@ func (r *rig) has(app string, want string) {
 		if p.Key == keyOf(app) {
 			var members []string
 			for _, m := range p.Members {
-				_, n, _ := strings.Cut(m.PodUID, "-")
+				_, n, _ := strings.Cut(m.UID, "-")
 				if m.State == providers.Draining {
 					n += " draining"
 				}
@@ -164,7 +164,7 @@ func TestRollingUpdateNeverEmpties(t *testing.T) {
 	}
 	for _, op := range r.lb.Journal()[from:] {
 		if op.Enabled < 3 {
-			t.Errorf("%d enabled after %s of %s, never fewer than 3 were ready", op.Enabled, op.What, op.Member.PodUID)
+			t.Errorf("%d enabled after %s of %s, never fewer than 3 were ready", op.Enabled, op.What, op.Member.UID)
 		}
 	}
 }
@@ -314,7 +314,7 @@ func TestObserveAfterError(t *testing.T) {
 	// The change got through after all; only the answer was lost.
 	pool := r.lb.State().Pools[0]
 	vs := r.lb.State().VirtualServers[0]
-	pool.Members = append(slices.Clone(pool.Members), providers.Member{PodUID: "a-2", Address: id("a", 2).Address, State: providers.Enabled})
+	pool.Members = append(slices.Clone(pool.Members), providers.Member{UID: "a-2", Address: id("a", 2).Address, State: providers.Enabled})
 	r.lb.Tamper(owner, keyOf("a"), &pool, &vs)
 	r.lb.FailKey(keyOf("a"), nil)
 	writes, observations := r.lb.Writes(), r.lb.Observations()
@@ -340,10 +340,10 @@ func TestDriftIsRepaired(t *testing.T) {
 	for _, tamper := range []func(){
 		func() { r.lb.Tamper(owner, keyOf("a"), nil, nil) },
 		func() {
-			r.lb.Tamper(owner, keyOf("a"), &providers.Pool{Key: keyOf("a"), Algorithm: providers.LeastConnections}, nil)
+			r.lb.Tamper(owner, keyOf("a"), &providers.Pool{Key: keyOf("a"), Settings: providers.PoolSettings{Algorithm: providers.LeastConnections}}, nil)
 		},
 		func() {
-			r.lb.Tamper(owner, orphan, &providers.Pool{Key: orphan, Algorithm: providers.RoundRobin}, nil)
+			r.lb.Tamper(owner, orphan, &providers.Pool{Key: orphan, Settings: providers.PoolSettings{Algorithm: providers.RoundRobin}}, nil)
 		},
 	} {
 		writes := r.lb.Writes()
@@ -418,7 +418,7 @@ func TestRestartWritesNothing(t *testing.T) {
 	if r.lb.Writes() != writes || r.lb.Observations() != observations+1 {
 		t.Errorf("%d writes, %d readings; want 0 and 1", r.lb.Writes()-writes, r.lb.Observations()-observations)
 	}
-	if !r.report("a").Ports[0].Programmed || r.report("a").Pools[0].Members[0].Pod != "shop/a-1" {
+	if !r.report("a").Ports[0].Programmed || r.report("a").Pools[0].Members[0].Name != "shop/a-1" {
 		t.Errorf("report %+v", r.report("a"))
 	}
 }

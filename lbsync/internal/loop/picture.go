@@ -15,16 +15,16 @@ type picture map[model.ServiceKey]*holding
 
 // holding is what one Service has on the load balancer.
 type holding struct {
-	pools       map[providers.Key]*providers.Pool
-	virtual     map[providers.Key]*providers.VirtualServer
-	connections map[providers.Key]map[providers.MemberID]int // of Draining members, as of the last Observe
+	pools   map[providers.Key]*providers.Pool
+	virtual map[providers.Key]*providers.VirtualServer
+	status  map[providers.Key]map[providers.MemberID]providers.MemberStatus // as of the last Observe
 }
 
 func newHolding() *holding {
 	return &holding{
-		pools:       map[providers.Key]*providers.Pool{},
-		virtual:     map[providers.Key]*providers.VirtualServer{},
-		connections: map[providers.Key]map[providers.MemberID]int{},
+		pools:   map[providers.Key]*providers.Pool{},
+		virtual: map[providers.Key]*providers.VirtualServer{},
+		status:  map[providers.Key]map[providers.MemberID]providers.MemberStatus{},
 	}
 }
 
@@ -38,8 +38,8 @@ func newPicture(o providers.Observed) picture {
 		vs := &o.State.VirtualServers[i]
 		p.of(model.ServiceKeyOf(vs.Key)).virtual[vs.Key] = vs
 	}
-	for key, connections := range o.Connections {
-		p.of(model.ServiceKeyOf(key)).connections[key] = connections
+	for key, status := range o.Members {
+		p.of(model.ServiceKeyOf(key)).status[key] = status
 	}
 	return p
 }
@@ -67,14 +67,14 @@ func (p picture) state(key model.ServiceKey) (s providers.State) {
 	return s
 }
 
-// acknowledge enters what the load balancer confirmed. Connections counted before a change say nothing after it.
+// acknowledge enters what the load balancer confirmed. What was known of members before a change says nothing after it.
 func (p picture) acknowledge(c providers.Changes, confirmed func(providers.Key) bool) {
 	for _, change := range c.Pools {
 		if confirmed(change.Key) {
 			h := p.of(model.ServiceKeyOf(change.Key))
 			set(h.pools, change.Key, change.New)
 			if len(change.Members) > 0 || change.New == nil {
-				delete(h.connections, change.Key)
+				delete(h.status, change.Key)
 			}
 		}
 	}

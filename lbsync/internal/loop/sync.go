@@ -114,7 +114,7 @@ func (l *Loop) build(key model.ServiceKey, view inventory.View, now time.Time) m
 		Capabilities: l.provider.Capabilities(), DrainLimit: l.cfg.DrainLimit, Now: now,
 	}
 	if h := l.picture[key]; h != nil {
-		in.Current, in.CurrentVS, in.Connections = h.pools, h.virtual, h.connections
+		in.Current, in.CurrentVS, in.Status = h.pools, h.virtual, h.status
 	}
 	return model.Build(in)
 }
@@ -210,7 +210,7 @@ func (l *Loop) apply(ctx context.Context, changes providers.Changes, wanted map[
 		if confirmed(p.Key) {
 			for _, step := range p.Members {
 				l.log.Debug("member", zap.String("pool", p.Key.String()), zap.String("op", string(step.Op)),
-					zap.String("pod", step.Member.Pod), zap.String("address", step.Member.Address.String()))
+					zap.String("pod", step.Member.Name), zap.String("address", step.Member.Address.String()))
 			}
 		}
 	}

@@ -18,10 +18,10 @@ type Input struct {
 	// Claimants returns the Pods, as "namespace/name", other than the one with podUID, that rightfully claim c.
 	Claimants func(c Claim, podUID string) []string
 
-	// Current and Connections are what the load balancer has, as far as we know.
-	Current     map[providers.Key]*providers.Pool
-	CurrentVS   map[providers.Key]*providers.VirtualServer
-	Connections map[providers.Key]map[providers.MemberID]int
+	// Current, CurrentVS and Status are what the load balancer has, as far as we know.
+	Current   map[providers.Key]*providers.Pool
+	CurrentVS map[providers.Key]*providers.VirtualServer
+	Status    map[providers.Key]map[providers.MemberID]providers.MemberStatus
 
 	Capabilities providers.Capabilities
 	DrainLimit   time.Duration
@@ -111,11 +111,11 @@ func (b *builder) build() providers.Pool {
 	switch {
 	case algorithm != "":
 	case b.current != nil:
-		algorithm = b.current.Algorithm
+		algorithm = b.current.Settings.Algorithm
 	default:
 		algorithm = providers.RoundRobin
 	}
-	return providers.Pool{Key: b.key, Algorithm: algorithm, Members: b.members}
+	return providers.Pool{Key: b.key, Settings: providers.PoolSettings{Algorithm: algorithm}, Members: b.members}
 }
 
 // endpoint enters the members of one Pod.
@@ -158,7 +158,7 @@ func (b *builder) target(p *Pod) (uint16, bool) {
 
 // mapping enters one mapping if it checks out.
 func (b *builder) mapping(e Endpoint, m npl.Mapping) {
-	member := providers.Member{PodUID: e.Pod.UID, Pod: e.Pod.ID(), Address: addrPort(m)}
+	member := providers.Member{UID: e.Pod.UID, Name: e.Pod.ID(), Address: addrPort(m)}
 	switch {
 	case e.Node == nil:
 		// The Pod is still there, so losing sight of its Node is no reason to take it out; it is one not to let it in.
@@ -189,11 +189,11 @@ func (b *builder) keep(e Endpoint, spoken map[npl.Family]bool) {
 		return
 	}
 	for _, m := range b.current.Members {
-		if m.PodUID != e.Pod.UID || spoken[npl.FamilyOf(m.Address.Addr())] {
+		if m.UID != e.Pod.UID || spoken[npl.FamilyOf(m.Address.Addr())] {
 			continue
 		}
 		if len(b.in.Claimants(Claim{m.Address, protocolOf(b.key.Protocol)}, e.Pod.UID)) == 0 {
-			b.enter(e.Pod, providers.Member{PodUID: m.PodUID, Pod: e.Pod.ID(), Address: m.Address})
+			b.enter(e.Pod, providers.Member{UID: m.UID, Name: e.Pod.ID(), Address: m.Address})
 		}
 	}
 }
@@ -218,8 +218,8 @@ func (b *builder) enter(p *Pod, m providers.Member) {
 		since = p.Since
 	}
 	deadline := since.Add(b.in.DrainLimit)
-	connections, known := b.in.Connections[b.key][m.ID()]
-	drained := current.State == providers.Draining && known && connections == 0
+	status, known := b.in.Status[b.key][m.ID()]
+	drained := current.State == providers.Draining && known && status.Connections == 0
 	if drained || !b.in.Now.Before(deadline) {
 		return
 	}
@@ -258,7 +258,7 @@ func (b *builder) limit() {
 		return providers.CompareMembers(x, y)
 	})
 	for _, m := range b.members[most:] {
-		b.refusals = append(b.refusals, Refusal{Key: b.key, Pod: m.Pod, PodUID: m.PodUID, Reason: PoolFull,
+		b.refusals = append(b.refusals, Refusal{Key: b.key, Pod: m.Name, PodUID: m.UID, Reason: PoolFull,
 			Message: fmt.Sprintf("%s finds no room, the pool has %d members, the most that %s takes", m.Address, most, b.in.Capabilities.Name)})
 	}
 	b.members = b.members[:most]

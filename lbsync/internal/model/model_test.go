@@ -39,7 +39,7 @@ func newWorld() *world {
 			Algorithm: providers.RoundRobin,
 		},
 		Current:   map[providers.Key]*providers.Pool{},
-		CurrentVS: map[providers.Key]*providers.VirtualServer{}, Connections: map[providers.Key]map[providers.MemberID]int{},
+		CurrentVS: map[providers.Key]*providers.VirtualServer{}, Status: map[providers.Key]map[providers.MemberID]providers.MemberStatus{},
 		Capabilities: providertest.MemoryCapabilities(), DrainLimit: limit, Now: now,
 		Claimants: func(c Claim, uid string) (out []string) {
 			for _, p := range w.claims[c] {
@@ -75,16 +75,16 @@ func (w *world) claim(p *Pod) {
 // has puts Pod n's member into the pool as it is on the load balancer.
 func (w *world) has(n int, state providers.MemberState) *world {
 	if w.Current[key] == nil {
-		w.Current[key] = &providers.Pool{Key: key, Algorithm: providers.LeastConnections}
+		w.Current[key] = &providers.Pool{Key: key, Settings: providers.PoolSettings{Algorithm: providers.LeastConnections}}
 	}
 	w.Current[key].Members = append(w.Current[key].Members, providers.Member{
-		PodUID: fmt.Sprintf("u%d", n), Address: netip.AddrPortFrom(nodeIP, uint16(61000+n)), State: state,
+		UID: fmt.Sprintf("u%d", n), Address: netip.AddrPortFrom(nodeIP, uint16(61000+n)), State: state,
 	})
 	return w
 }
 
 func (w *world) connections(n, count int) *world {
-	w.Connections[key] = map[providers.MemberID]int{{PodUID: fmt.Sprintf("u%d", n), Address: netip.AddrPortFrom(nodeIP, uint16(61000+n))}: count}
+	w.Status[key] = map[providers.MemberID]providers.MemberStatus{{UID: fmt.Sprintf("u%d", n), Address: netip.AddrPortFrom(nodeIP, uint16(61000+n))}: {Connections: count}}
 	return w
 }
 
@@ -209,7 +209,7 @@ func TestMembers(t *testing.T) {
 			if len(out.State.Pools) > 0 {
 				var members []string
 				for _, m := range out.State.Pools[0].Members {
-					members = append(members, fmt.Sprintf("%s:%d %s", m.PodUID, m.Address.Port(), m.State))
+					members = append(members, fmt.Sprintf("%s:%d %s", m.UID, m.Address.Port(), m.State))
 				}
 				got = strings.Join(members, ", ")
 			}
@@ -249,8 +249,8 @@ func TestPortsAndVirtualServers(t *testing.T) {
 	if len(out.State.VirtualServers) != 1 || out.State.VirtualServers[0].VIPs[0].String() != "198.51.100.7" {
 		t.Errorf("an assignment that is lost took the virtual server with it:\n%s", providertest.Render(out.State))
 	}
-	if out.State.Pools[0].Algorithm != providers.LeastConnections {
-		t.Errorf("a malformed algorithm changed the pool to %s", out.State.Pools[0].Algorithm)
+	if out.State.Pools[0].Settings.Algorithm != providers.LeastConnections {
+		t.Errorf("a malformed algorithm changed the pool to %s", out.State.Pools[0].Settings.Algorithm)
 	}
 }
 
@@ -311,7 +311,7 @@ func TestProperties(t *testing.T) {
 			}
 		}
 		for _, m := range pool.Members {
-			at := slices.IndexFunc(w.Endpoints, func(e Endpoint) bool { return e.Pod.UID == m.PodUID })
+			at := slices.IndexFunc(w.Endpoints, func(e Endpoint) bool { return e.Pod.UID == m.UID })
 			if at < 0 || w.Endpoints[at].Pod.Finished || seen[m.Address] {
 				t.Fatalf("member %+v has no business in\n%s", m, providertest.Render(pool))
 			}

@@ -15,6 +15,7 @@ import (
 //
 //	removals of members whose address another Pod has now  (they would lead to that Pod)
 //	adds, enables                                          (the pool grows before it shrinks)
+//	new weights
 //	drains
 //	removals
 func Between(current, wanted providers.State) providers.Changes {
@@ -70,30 +71,35 @@ func poolChange(key providers.Key, before, after *providers.Pool) (providers.Poo
 		old = before.Members
 	}
 	c.Members = Steps(old, after.Members)
-	return c, before == nil || before.Algorithm != after.Algorithm || len(c.Members) > 0
+	return c, before == nil || !before.Settings.Equal(after.Settings) || len(c.Members) > 0
 }
 
 // Steps returns the steps from the members before to those after, in the order that Between explains. Both are sorted
 // by providers.CompareMembers; within one kind of step that order is kept.
 func Steps(before, after []providers.Member) []providers.MemberChange {
-	had := make(map[providers.MemberID]providers.MemberState, len(before))
+	had := make(map[providers.MemberID]providers.Member, len(before))
 	for _, m := range before {
-		had[m.ID()] = m.State
+		had[m.ID()] = m
 	}
 	stays := make(map[providers.MemberID]bool, len(after))
 	added := map[netip.AddrPort]bool{}
-	var add, enable, drain []providers.MemberChange
+	var add, enable, weigh, drain []providers.MemberChange
 	for _, m := range after {
 		stays[m.ID()] = true
-		switch state, known := had[m.ID()]; {
+		old, known := had[m.ID()]
+		switch {
 		case !known:
 			added[m.Address] = true
 			add = append(add, providers.MemberChange{Op: providers.AddMember, Member: m})
-		case state == m.State:
+			continue
+		case old.State == m.State:
 		case m.State == providers.Enabled:
 			enable = append(enable, providers.MemberChange{Op: providers.EnableMember, Member: m})
 		default:
 			drain = append(drain, providers.MemberChange{Op: providers.DrainMember, Member: m})
+		}
+		if old.Weight != m.Weight {
+			weigh = append(weigh, providers.MemberChange{Op: providers.WeighMember, Member: m})
 		}
 	}
 	var displaced, removed []providers.MemberChange
@@ -106,18 +112,18 @@ func Steps(before, after []providers.Member) []providers.MemberChange {
 			removed = append(removed, providers.MemberChange{Op: providers.RemoveMember, Member: m})
 		}
 	}
-	return slices.Concat(displaced, add, enable, drain, removed)
+	return slices.Concat(displaced, add, enable, weigh, drain, removed)
 }
 
-// EqualPools compares what a load balancer knows of two pools; nil equals only nil. Member.Pod is for people and does
+// EqualPools compares what a load balancer knows of two pools; nil equals only nil. Member.Name is for people and does
 // not count.
 func EqualPools(a, b *providers.Pool) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return a.Key == b.Key && a.Algorithm == b.Algorithm &&
+	return a.Key == b.Key && a.Attached == b.Attached && a.Settings.Equal(b.Settings) &&
 		slices.EqualFunc(a.Members, b.Members, func(x, y providers.Member) bool {
-			return x.ID() == y.ID() && x.State == y.State
+			return x.ID() == y.ID() && x.State == y.State && x.Weight == y.Weight
 		})
 }
 
@@ -126,5 +132,5 @@ func EqualVirtualServers(a, b *providers.VirtualServer) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return a.Key == b.Key && a.Port == b.Port && slices.Equal(a.VIPs, b.VIPs)
+	return a.Key == b.Key && a.Port == b.Port && slices.Equal(a.VIPs, b.VIPs) && a.Shared == b.Shared && a.Settings.Equal(b.Settings)
 }

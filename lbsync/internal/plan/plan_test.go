@@ -15,18 +15,18 @@ import (
 var key = providers.Key{Namespace: "shop", Service: "web", Port: 80, Protocol: providers.TCP}
 
 func member(pod string, port uint16, state providers.MemberState) providers.Member {
-	return providers.Member{PodUID: pod, Address: netip.AddrPortFrom(netip.MustParseAddr("192.0.2.11"), port), State: state}
+	return providers.Member{UID: pod, Address: netip.AddrPortFrom(netip.MustParseAddr("192.0.2.11"), port), State: state}
 }
 
 func pool(members ...providers.Member) *providers.Pool {
 	slices.SortFunc(members, providers.CompareMembers)
-	return &providers.Pool{Key: key, Algorithm: providers.RoundRobin, Members: members}
+	return &providers.Pool{Key: key, Settings: providers.PoolSettings{Algorithm: providers.RoundRobin}, Members: members}
 }
 
 func steps(in []providers.MemberChange) string {
 	var out []string
 	for _, s := range in {
-		out = append(out, fmt.Sprintf("%s %s:%d", s.Op, s.Member.PodUID, s.Member.Address.Port()))
+		out = append(out, fmt.Sprintf("%s %s:%d", s.Op, s.Member.UID, s.Member.Address.Port()))
 	}
 	return fmt.Sprint(out)
 }
@@ -105,8 +105,8 @@ func drawState(t *rapid.T, label string) providers.State {
 			continue
 		}
 		p := providers.Pool{
-			Key:       providers.Key{Namespace: "shop", Service: fmt.Sprintf("web-%d", n), Port: 80, Protocol: providers.TCP},
-			Algorithm: rapid.SampledFrom([]providers.Algorithm{providers.RoundRobin, providers.LeastConnections}).Draw(t, "algorithm"),
+			Key:      providers.Key{Namespace: "shop", Service: fmt.Sprintf("web-%d", n), Port: 80, Protocol: providers.TCP},
+			Settings: providers.PoolSettings{Algorithm: rapid.SampledFrom([]providers.Algorithm{providers.RoundRobin, providers.LeastConnections}).Draw(t, "algorithm")},
 		}
 		for port := range uint16(5) {
 			if pod := rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(t, fmt.Sprintf("Pod at %d", port+1)); pod != "" {
@@ -131,7 +131,7 @@ func TestPlanProperties(t *testing.T) {
 		before, after := drawState(t, "before"), drawState(t, "after")
 		lb := providertest.NewLoadBalancer(providertest.MemoryCapabilities())
 		foreign := providers.Key{Namespace: "shop", Service: "web-9", Port: 80, Protocol: providers.TCP}
-		lb.Tamper(providers.Owner{ClusterUID: "c2"}, foreign, &providers.Pool{Key: foreign, Algorithm: providers.RoundRobin}, nil)
+		lb.Tamper(providers.Owner{ClusterUID: "c2"}, foreign, &providers.Pool{Key: foreign, Settings: providers.PoolSettings{Algorithm: providers.RoundRobin}}, nil)
 		p := lb.Open(owner)
 		apply := func(c providers.Changes) {
 			for key, err := range p.Apply(t.Context(), c) {
@@ -141,13 +141,13 @@ func TestPlanProperties(t *testing.T) {
 			}
 		}
 		apply(Between(providers.State{}, before))
-		observed, err := p.Observe(t.Context())
+		observed, err := p.Observe(t.Context(), providers.Scope{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		from := lb.Writes()
 		apply(Between(observed.State, after))
-		observed, err = p.Observe(t.Context())
+		observed, err = p.Observe(t.Context(), providers.Scope{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -222,7 +222,7 @@ func hasEnabled(p *providers.Pool) bool {
 func disjointed(old, now *providers.Pool) bool {
 	for _, m := range old.Members {
 		for _, n := range now.Members {
-			if m.Address == n.Address && m.PodUID != n.PodUID {
+			if m.Address == n.Address && m.UID != n.UID {
 				return true
 			}
 		}

@@ -102,7 +102,7 @@ var genAddr = rapid.Custom(func(r *rapid.T) netip.Addr {
 
 var genID = rapid.Custom(func(r *rapid.T) providers.MemberID {
 	return providers.MemberID{
-		PodUID:  rapid.OneOf(rapid.StringMatching(`[0-9a-f-]{36}`), rapid.StringN(0, 20, maxPodUID)).Draw(r, "uid"),
+		UID:     rapid.OneOf(rapid.StringMatching(`[0-9a-f-]{36}`), rapid.StringN(0, 20, maxUID)).Draw(r, "uid"),
 		Address: netip.AddrPortFrom(genAddr.Draw(r, "addr"), rapid.Uint16Min(1).Draw(r, "port")),
 	}
 })
@@ -208,7 +208,7 @@ func TestNames(t *testing.T) {
 	if len(a) != maxName || len(b) != maxName || a == b {
 		t.Errorf("names %q and %q: want two of %d characters", a, b, maxName)
 	}
-	if name, err := ServerName(providers.MemberID{PodUID: strings.Repeat("x", maxPodUID+1), Address: netip.MustParseAddrPort("192.0.2.1:1")}); err == nil {
+	if name, err := ServerName(providers.MemberID{UID: strings.Repeat("x", maxUID+1), Address: netip.MustParseAddrPort("192.0.2.1:1")}); err == nil {
 		t.Errorf("an endless UID became %q", name)
 	}
 }

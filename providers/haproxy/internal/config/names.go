@@ -32,26 +32,26 @@ func bounded(prefix string, key providers.Key) string {
 	return name[:maxName-len(mark)] + mark
 }
 
-// maxPodUID bounds a Pod UID; Kubernetes' own have 32 or 36 characters.
-const maxPodUID = 128
+// maxUID bounds the UID of a member; Kubernetes' own have 32 or 36 characters.
+const maxUID = 128
 
-// ServerName returns the name of a member's server: "<address>:<port>_<Pod UID>". It is the member's whole identity,
+// ServerName returns the name of a member's server: "<address>:<port>_<UID>". It is the member's whole identity,
 // so what a member is survives wherever HAProxy keeps its name. Characters of the UID that a server name cannot have
 // are written as "_" and two hexadecimal digits.
 func ServerName(id providers.MemberID) (string, error) {
 	if !id.Address.IsValid() || id.Address.Port() == 0 || id.Address.Addr().Zone() != "" || id.Address.Addr().IsUnspecified() {
 		return "", fmt.Errorf("member address %s is not an address and a port", id.Address)
 	}
-	if len(id.PodUID) > maxPodUID {
-		return "", fmt.Errorf("member %s: Pod UID is longer than %d characters", id.Address, maxPodUID)
+	if len(id.UID) > maxUID {
+		return "", fmt.Errorf("member %s: its UID is longer than %d characters", id.Address, maxUID)
 	}
 	var name strings.Builder
 	name.WriteString(id.Address.Addr().String())
 	name.WriteByte(':')
 	name.WriteString(strconv.Itoa(int(id.Address.Port())))
 	name.WriteByte('_')
-	for i := range len(id.PodUID) {
-		if c := id.PodUID[i]; isPlain(c) {
+	for i := range len(id.UID) {
+		if c := id.UID[i]; isPlain(c) {
 			name.WriteByte(c)
 		} else {
 			fmt.Fprintf(&name, "_%02x", c)
@@ -75,10 +75,10 @@ func ParseServerName(name string) (id providers.MemberID, ok bool) {
 	if err != nil {
 		return id, false
 	}
-	var podUID []byte
+	var plain []byte
 	for uid != "" {
 		if uid[0] != '_' {
-			podUID, uid = append(podUID, uid[0]), uid[1:]
+			plain, uid = append(plain, uid[0]), uid[1:]
 			continue
 		}
 		if len(uid) < 3 {
@@ -88,9 +88,9 @@ func ParseServerName(name string) (id providers.MemberID, ok bool) {
 		if err != nil {
 			return id, false
 		}
-		podUID, uid = append(podUID, byte(c)), uid[3:]
+		plain, uid = append(plain, byte(c)), uid[3:]
 	}
-	id = providers.MemberID{PodUID: string(podUID), Address: netip.AddrPortFrom(addr, uint16(port))}
+	id = providers.MemberID{UID: string(plain), Address: netip.AddrPortFrom(addr, uint16(port))}
 	again, err := ServerName(id)
 	return id, err == nil && again == name
 }
