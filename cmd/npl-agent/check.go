@@ -17,8 +17,8 @@ import (
 
 // permissions is what the chart's ClusterRole grants.
 var permissions = []kube.Permission{
-	{Resource: "pods", Verbs: []string{"get", "list", "watch"}},
-	{Resource: "services", Verbs: []string{"get", "list", "watch"}},
+	{Resource: "pods", Verbs: []string{"list", "watch"}},
+	{Resource: "services", Verbs: []string{"list", "watch"}},
 	{Resource: "nodes", Verbs: []string{"get", "list", "watch"}},
 	{Resource: "pods", Subresource: "status", Verbs: []string{"patch"}},
 	{Resource: "namespaces", Verbs: []string{"get"}, Name: metav1.NamespaceSystem},
