@@ -1,12 +1,9 @@
-// Package bench measures nplbridge in the lab and prints what it measured; it never judges.
 package bench
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
-	"io"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -21,42 +18,60 @@ import (
 )
 
 const (
-	namespace = "bench"
-	replicas  = 10
+	readyNamespace = "bench"
+	readyPods      = 100
+	replicas       = 10
 )
 
-// ReadyToFirstRequest rolls a Deployment until at least pods Pods have become Ready under requests, and prints the
+//go:embed manifest.yaml
+var manifest string
+
+// ready rolls a Deployment until at least readyPods Pods have become Ready under requests, and measures the
 // percentiles of the time from the moment the API server told everybody that a Pod is Ready to the first answer of
 // that Pod through the VIP. The Pod has to wait for its turn among the others, too: a round of requests takes
-// members/rate, which is printed beside it, and so is lbsync's own part, from the event to HAProxy's acknowledgement.
-func ReadyToFirstRequest(ctx context.Context, l *lab.Lab, out io.Writer, pods int) error {
-	v := view.View{Lab: l, Namespace: namespace}
+// members/rate, which stands beside it, and so does lbsync's own part, from the event to HAProxy's acknowledgement.
+func ready(ctx context.Context, r *runner) ([]Figure, error) {
+	if err := r.start(ctx, 3); err != nil {
+		return nil, err
+	}
+	if err := r.lab.InstallChart(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.lab.StartLoadBalancer(ctx); err != nil {
+		return nil, err
+	}
+	r.say("chart installed, load balancer up")
+	return readyToFirstRequest(ctx, r, r.lab)
+}
+
+func readyToFirstRequest(ctx context.Context, r *runner, l *lab.Lab) ([]Figure, error) {
+	v := view.View{Lab: l, Namespace: readyNamespace}
 	if err := l.Apply(ctx, manifest); err != nil {
-		return err
+		return nil, err
 	}
 	vip, err := v.Address(ctx, "bench", npl.IPv4)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if _, err := v.Settled(ctx, "bench", replicas); err != nil {
-		return err
+		return nil, err
 	}
 	seen := newSightings()
 	if err := seen.watch(ctx, l); err != nil {
-		return err
+		return nil, err
 	}
-	before, err := propagation(ctx, v)
+	before, err := propagation(ctx, l)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	began := time.Now()
 	requests := load.Start(ctx, load.Options{
 		Targets: []string{vip}, Clients: 4, Timeout: 10 * time.Second, Dial: v.DialFrom("client"), OnAnswer: seen.answered,
 	})
-	for seen.measured() < pods {
+	for seen.measured() < readyPods {
 		so := seen.measured()
-		if _, err := l.Kubectl(ctx, "-n", namespace, "rollout", "restart", "deployment", "bench"); err != nil {
-			return err
+		if _, err := l.Kubectl(ctx, "-n", readyNamespace, "rollout", "restart", "deployment", "bench"); err != nil {
+			return nil, err
 		}
 		err := view.Poll(ctx, func() error {
 			if n := seen.measured() - so; n < replicas {
@@ -65,21 +80,33 @@ func ReadyToFirstRequest(ctx context.Context, l *lab.Lab, out io.Writer, pods in
 			return nil
 		})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		fmt.Fprintf(out, "  %d Pods measured\n", seen.measured())
+		r.say("%d Pods measured", seen.measured())
 	}
-	r := requests.Stop()
-	rate := float64(r.Requests) / time.Since(began).Seconds()
-	after, err := propagation(ctx, v)
+	counts := requests.Stop()
+	rate := float64(counts.Requests) / time.Since(began).Seconds()
+	after, err := propagation(ctx, l)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	seen.print(out, rate)
-	fmt.Fprintf(out, "lbsync's own part, mean              %.1f ms over %.0f changes\n",
-		1000*(after.sum-before.sum)/max(1, after.count-before.count), after.count-before.count)
-	fmt.Fprintf(out, "requests meanwhile                   %d, %d failed\n", r.Requests, r.Failed)
-	return nil
+	all := seen.latencies()
+	changes := after.count - before.count
+	const what = "Pod Ready to first request through the VIP: "
+	return []Figure{
+		{What: what + "p50", Measured: ms(quantile(all, 0.5))},
+		{What: what + "p90", Measured: ms(quantile(all, 0.9))},
+		{What: what + "p99", Measured: ms(quantile(all, 0.99))},
+		{What: fmt.Sprintf("a round of requests over %d members", replicas), Measured: fmt.Sprintf("%.1f ms", 1000*replicas/rate)},
+		{What: "lbsync's own part, mean", Measured: fmt.Sprintf("%.1f ms over %.0f changes", 1000*(after.sum-before.sum)/max(1, changes), changes)},
+		{What: "requests meanwhile", Measured: fmt.Sprintf("%d, %d failed", counts.Requests, counts.Failed)},
+	}, nil
+}
+
+// propagation is lbsync_propagation_seconds of the lbsync beside HAProxy.
+func propagation(ctx context.Context, l *lab.Lab) (total, error) {
+	families, err := scrape(ctx, l, "lb", "127.0.0.1:10362")
+	return histogram(families["lbsync_propagation_seconds"]), err
 }
 
 // sightings holds when each Pod was seen Ready and when it first answered, by UID.
@@ -95,7 +122,7 @@ func newSightings() *sightings {
 }
 
 func (s *sightings) watch(ctx context.Context, l *lab.Lab) error {
-	factory := informers.NewSharedInformerFactoryWithOptions(l.Client(), 0, informers.WithNamespace(namespace))
+	factory := informers.NewSharedInformerFactoryWithOptions(l.Client(), 0, informers.WithNamespace(readyNamespace))
 	informer := factory.Core().V1().Pods().Informer()
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc:    func(obj any, initial bool) { s.pod(obj.(*corev1.Pod), initial) },
@@ -144,19 +171,5 @@ func (s *sightings) latencies() []time.Duration {
 			all = append(all, at.Sub(ready))
 		}
 	}
-	slices.Sort(all)
 	return all
-}
-
-func (s *sightings) print(out io.Writer, rate float64) {
-	all := s.latencies()
-	percentiles := map[int]time.Duration{}
-	for _, p := range []int{50, 90, 99, 100} {
-		percentiles[p] = all[min(len(all)-1, len(all)*p/100)]
-	}
-	fmt.Fprintf(out, "Pod Ready to first request served through the VIP, %d Pods\n", len(all))
-	for _, p := range slices.Sorted(maps.Keys(percentiles)) {
-		fmt.Fprintf(out, "  p%-3d %8.1f ms\n", p, float64(percentiles[p].Microseconds())/1000)
-	}
-	fmt.Fprintf(out, "a round over %d members takes        %.1f ms at %.0f requests/s\n", replicas, 1000*replicas/rate, rate)
 }

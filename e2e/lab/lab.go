@@ -185,6 +185,9 @@ func (l *Lab) Nodes() []string {
 	return names
 }
 
+// Programs are the programs the lab runs.
+func (l *Lab) Programs() Programs { return l.options.Programs }
+
 // Client is a client that may do everything.
 func (l *Lab) Client() kubernetes.Interface { return l.client }
 

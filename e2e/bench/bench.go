@@ -1,0 +1,111 @@
+// Package bench measures nplbridge in the lab and prints what it measured; it never judges.
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nplbridge/nplbridge/e2e/lab"
+)
+
+// Part is one thing that can be measured by itself.
+type Part struct {
+	Name string
+	Doc  string // what is measured, without a full stop
+	run  func(context.Context, *runner) ([]Figure, error)
+}
+
+// Parts are all there are, in the order in which they run.
+func Parts() []Part {
+	return []Part{
+		{"dataplane", "npl-agent: one mapping added or deleted in the kernel, alone and beside foreign NAT rules", dataplane},
+		{"cold", "npl-agent: 1,000 Pods that wait when the agent starts", coldStart},
+		{"burst", "npl-agent: from a Pod's IP to its annotation, 100 Pods arriving together", burst},
+		{"memory", "npl-agent: memory among 10,000 Services, and what Services that are not enabled cost", memory},
+		{"ready", "lbsync: from a Pod being Ready to its first request through the VIP", ready},
+	}
+}
+
+// Select returns the parts with these names, all of them if there are none.
+func Select(names []string) ([]Part, error) {
+	if len(names) == 0 {
+		return Parts(), nil
+	}
+	var known []string
+	for _, p := range Parts() {
+		known = append(known, p.Name)
+	}
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			return nil, fmt.Errorf("part %q is not known: choose from %s", name, strings.Join(known, ", "))
+		}
+	}
+	return slices.DeleteFunc(Parts(), func(p Part) bool { return !slices.Contains(names, p.Name) }), nil
+}
+
+// Run measures the parts and then prints their figures as one table. What happens meanwhile is told to out, too.
+func Run(ctx context.Context, parts []Part, out io.Writer) error {
+	r := &runner{out: out, began: time.Now()}
+	defer r.close()
+	var figures []Figure
+	for _, p := range parts {
+		r.say("%s: %s", p.Name, p.Doc)
+		found, err := p.run(ctx, r)
+		if err != nil {
+			return fmt.Errorf("measuring %s: %w", p.Name, err)
+		}
+		figures = append(figures, found...)
+	}
+	printTable(out, figures)
+	return nil
+}
+
+// runner lends the parts a lab, one at a time.
+type runner struct {
+	out   io.Writer
+	began time.Time
+	lab   *lab.Lab
+	site  *site // in lab; nil if it is not made for one
+}
+
+// say prints progress.
+func (r *runner) say(format string, args ...any) {
+	fmt.Fprintf(r.out, "%6.1f s  %s\n", time.Since(r.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// start starts a lab in place of the one there was.
+func (r *runner) start(ctx context.Context, nodes int) (err error) {
+	r.close()
+	if r.lab, err = lab.Start(ctx, lab.Options{Nodes: nodes}); err != nil {
+		return err
+	}
+	r.say("a lab with %d Nodes is ready", nodes)
+	return nil
+}
+
+// agentSite returns the site of the running lab, or of a new one.
+func (r *runner) agentSite(ctx context.Context) (*site, error) {
+	if r.site != nil {
+		return r.site, nil
+	}
+	if err := r.start(ctx, 1); err != nil {
+		return nil, err
+	}
+	var err error
+	r.site, err = newSite(ctx, r.lab)
+	return r.site, err
+}
+
+func (r *runner) close() {
+	if r.lab == nil {
+		return
+	}
+	if err := r.lab.Close(); err != nil {
+		r.say("%v", err)
+	}
+	r.lab, r.site = nil, nil
+}

@@ -1,6 +1,0 @@
-package bench
-
-import _ "embed"
-
-//go:embed manifest.yaml
-var manifest string
