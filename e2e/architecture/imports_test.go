@@ -60,12 +60,12 @@ func in(path string, trees ...string) bool {
 // mayImport returns the trees of ours that a package may import, apart from its own.
 func mayImport(path string) []string {
 	switch {
-	case in(path, "agent/npl"), path == "providers":
+	case in(path, "agent/npl", "agent/watermark"), path == "providers":
 		return nil // the contracts
 	case in(path, "agent"):
 		return []string{"agent"}
 	case in(path, "lbsync"):
-		return []string{"lbsync", "agent/npl", "providers"}
+		return []string{"lbsync", "agent/npl", "agent/watermark", "providers"}
 	case in(path, "providers/providertest"):
 		return []string{"providers"}
 	case in(path, "providers"):
@@ -73,7 +73,7 @@ func mayImport(path string) []string {
 	case in(path, "cmd"):
 		return []string{"cmd", "agent", "lbsync", "providers"}
 	case in(path, "e2e"):
-		return []string{"e2e", "agent/npl", "providers"}
+		return []string{"e2e", "agent/npl", "agent/watermark", "providers"}
 	case in(path, ".ci"):
 		return []string{"e2e/cases"}
 	default:
@@ -125,7 +125,7 @@ func provider(path string) string {
 
 func TestContractsNeedTheStandardLibraryOnly(t *testing.T) {
 	all := packages(t)
-	for _, contract := range []string{"agent/npl", "providers"} {
+	for _, contract := range []string{"agent/npl", "agent/watermark", "providers"} {
 		p, ok := all[module+contract]
 		if !ok {
 			t.Fatalf("no package %s", contract)
@@ -140,7 +140,7 @@ func TestContractsNeedTheStandardLibraryOnly(t *testing.T) {
 
 // pure are the packages that decide: same input, same output.
 var pure = []string{
-	"agent/npl", "agent/internal/model", "agent/internal/ports",
+	"agent/npl", "agent/watermark", "agent/internal/model", "agent/internal/ports",
 	"providers",
 	"lbsync/internal/annotations", "lbsync/internal/model", "lbsync/internal/plan", "lbsync/internal/vip",
 }

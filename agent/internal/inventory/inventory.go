@@ -27,6 +27,7 @@ type Inventory struct {
 	nodeName              string
 	pods, services, nodes cache.SharedIndexInformer
 	synced                []cache.InformerSynced
+	history               *history // of Pods
 
 	mu   sync.Mutex
 	node model.Node // the last one that had addresses
@@ -41,6 +42,7 @@ func New(client kubernetes.Interface, nodeName string, changed func()) (*Invento
 	}
 	inv := &Inventory{
 		nodeName: nodeName,
+		history:  newHistory(),
 		pods:     coreinformers.NewFilteredPodInformer(client, metav1.NamespaceAll, 0, cache.Indexers{}, only("spec.nodeName")),
 		services: coreinformers.NewServiceInformer(client, metav1.NamespaceAll, 0, cache.Indexers{enabledIndex: indexEnabled}),
 		nodes:    coreinformers.NewFilteredNodeInformer(client, 0, cache.Indexers{}, only("metadata.name")),
@@ -54,10 +56,11 @@ func New(client kubernetes.Interface, nodeName string, changed func()) (*Invento
 			return nil, fmt.Errorf("preparing the cache of %s: %w", i.what, err)
 		}
 		registration, err := i.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(any) { changed() },
-			DeleteFunc: func(any) { changed() },
+			AddFunc:    func(obj any) { inv.history.changed(obj); changed() },
+			DeleteFunc: func(obj any) { inv.history.gone(obj, inv.Version); changed() },
 			UpdateFunc: func(old, new any) {
 				if differ(old, new) {
+					inv.history.changed(new)
 					changed()
 				}
 			},
