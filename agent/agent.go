@@ -23,8 +23,10 @@ import (
 	"github.com/nplbridge/nplbridge/agent/internal/dataplane"
 	"github.com/nplbridge/nplbridge/agent/internal/inventory"
 	"github.com/nplbridge/nplbridge/agent/internal/loop"
+	"github.com/nplbridge/nplbridge/agent/internal/model"
 	"github.com/nplbridge/nplbridge/agent/internal/ports"
 	"github.com/nplbridge/nplbridge/agent/internal/publish"
+	"github.com/nplbridge/nplbridge/agent/npl"
 )
 
 // apiPatience is how long Run waits for the API server's first answer before it gives up.
@@ -101,7 +103,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	reporter := &reporter{recorder: broadcaster.NewRecorder(scheme.Scheme, "npl-agent"), log: a.log}
 	l := loop.New(a.inventory, k, a.publisher, reporter, clock.RealClock{}, a.log, a.metrics, loop.Settings{
 		Range:          ports.Range(a.cfg.PortRange),
-		AddressTypes:   a.cfg.NodeAddressTypes,
+		JointPorts:     a.cfg.SameNodePortPerProtocol,
+		IPFamilies:     families(a.cfg.IPFamilies),
+		Addresses:      model.AddressPolicy{Types: a.cfg.NodeAddressTypes, CIDRs: a.cfg.NodeAddressCIDRs},
 		CoolDown:       a.cfg.CoolDown,
 		RepairInterval: a.cfg.RepairInterval,
 		WithdrawGrace:  a.cfg.WithdrawGrace,
@@ -128,6 +132,14 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.log.Warn("closing the dataplane", zap.Error(err))
 	}
 	return nil
+}
+
+func families(names []string) []npl.Family {
+	var out []npl.Family
+	for _, n := range names {
+		out = append(out, npl.Family(n))
+	}
+	return out
 }
 
 // clusterUID returns the UID of Namespace kube-system, which names the cluster.

@@ -75,7 +75,7 @@ func TestCases(t *testing.T) {
 		}, one},
 		{"Case19 a second protocol leaves the first alone", serve(80), one, change(func(s *model.Service) {
 			s.Ports = append(s.Ports, model.ServicePort{Protocol: npl.UDP, TargetPort: 80})
-		}), "[192.0.2.1:61000->80/tcp 192.0.2.1:61000->80/udp]"},
+		}), "[192.0.2.1:61000->80/tcp 192.0.2.1:61001->80/udp]"},
 		{"Case20 host port takes over", serve(80), one, func(_ *world, a *model.Pod) {
 			a.Ports = []model.ContainerPort{{Port: 80, Protocol: npl.TCP, HostPort: 8080}}
 		}, "[192.0.2.1:8080->80/tcp]"},

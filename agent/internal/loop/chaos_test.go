@@ -223,7 +223,7 @@ func (c *chaos) settleFaults() {
 // served holds the end state against the model.
 func (c *chaos) served() {
 	c.t.Helper()
-	m := model.Build(model.Input{Node: c.node, Pods: c.Pods(), Services: c.Services(), AddressTypes: c.settings.AddressTypes, Families: c.kernel.Families()})
+	m := model.Build(model.Input{Node: c.node, Pods: c.Pods(), Services: c.Services(), Addresses: c.settings.Addresses, IPFamilies: c.settings.IPFamilies, KernelFamilies: c.kernel.Families()})
 	rules := c.kernel.Rules()
 	expected := map[dataplane.Key]netip.AddrPort{}
 	for _, p := range m.Pods {

@@ -56,7 +56,9 @@ type Reporter interface {
 // Settings are what the administrator chose; agent.Config says what each means.
 type Settings struct {
 	Range          ports.Range
-	AddressTypes   []string
+	JointPorts     bool // agent.Config.SameNodePortPerProtocol
+	IPFamilies     []npl.Family
+	Addresses      model.AddressPolicy
 	CoolDown       time.Duration
 	RepairInterval time.Duration
 	WithdrawGrace  time.Duration
@@ -105,7 +107,7 @@ func New(inv Inventory, kernel Dataplane, pub Publisher, rep Reporter, clk clock
 	return &Loop{
 		inventory: inv, kernel: kernel, publisher: pub, reporter: rep, clock: clk, log: log, metrics: m, settings: s,
 		trigger:  make(chan struct{}, 1),
-		alloc:    ports.New(s.Range, s.Cursor),
+		alloc:    ports.New(s.Range, s.Cursor, s.JointPorts),
 		entries:  map[model.Key]*entry{},
 		recool:   map[model.Key]time.Time{},
 		reported: map[model.Refusal]bool{},

@@ -114,8 +114,8 @@ func (l *Loop) report(now time.Time, v view, err, kernelErr error) {
 	if err != nil {
 		d.Error = err.Error()
 	}
-	for _, f := range []npl.Family{npl.IPv4, npl.IPv6} {
-		if a, ok := model.PublishedAddress(l.inventory.Node(), l.settings.AddressTypes, f); ok {
+	for _, f := range l.settings.IPFamilies {
+		if a, ok := l.settings.Addresses.Choose(l.inventory.Node(), f); ok {
 			d.Addresses = append(d.Addresses, a)
 		}
 	}

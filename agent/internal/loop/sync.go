@@ -25,7 +25,10 @@ func (l *Loop) Sync() (next time.Time, err error) {
 
 func (l *Loop) sync(now time.Time) (time.Time, error) {
 	v := l.look()
-	l.alloc.Exclude(slices.Collect(maps.Keys(v.model.HostPorts)))
+	rest := now.Add(l.settings.CoolDown)
+	for _, k := range l.alloc.Exclude(slices.Collect(maps.Keys(v.model.HostPorts)), rest) { // published while it was a host port
+		l.recool[k] = rest
+	}
 	if err := l.readKernel(now, v); err != nil {
 		l.report(now, v, err, err)
 		return time.Time{}, err
@@ -88,23 +91,27 @@ func (l *Loop) probe(v *view, podUID string, failed *error) ports.Probe {
 	}
 }
 
-// move gives another port to whoever has one that is no longer allowed: outside the range, or taken by a Pod's host port. The
-// old port stays, without its socket, until the new one is published.
+// move gives another port to whoever has one that is no longer allowed: outside the range, or taken by a Pod's host port; or one whose
+// number differs from that of its other protocols, where it should not. The old rule stays until the new one is published.
 func (l *Loop) move(v *view) {
 	for _, k := range l.keys() {
 		e := l.entries[k]
 		want, wanted := v.wants[e.id]
-		if current, _ := l.alloc.Current(e.id); current != k || !wanted || want.HostPort != 0 || l.alloc.Allowed(k) {
+		if current, _ := l.alloc.Current(e.id); current != k || !wanted || want.HostPort != 0 || l.alloc.Settled(e.id) {
 			continue
 		}
-		if e.held { // the Pod with the host port may want to listen there
+		why := "differs from that of the Pod port's other protocols, against sameNodePortPerProtocol"
+		if !l.alloc.Allowed(k) {
+			why = "is outside portRange or a host port of another Pod"
+		}
+		if e.held && !l.alloc.Allowed(k) { // the Pod with the host port may want to listen there
 			l.kernel.Release(dataplane.Key(k))
 			e.held = false
 		}
 		var failed error
 		if !l.alloc.Move(e.id, l.probe(v, e.id.PodUID, &failed)) {
 			v.refuse(model.Refusal{Reason: PortTaken, PodUID: e.id.PodUID, Pod: e.pod, Message: fmt.Sprintf(
-				"node port %s of Pod %s is outside portRange or a host port of another Pod, and no other is free: widen portRange, or move a Pod elsewhere", keyName(k), e.pod)})
+				"node port %s of Pod %s %s, and no other is free: widen portRange, or move a Pod elsewhere", keyName(k), e.pod, why)})
 			continue
 		}
 		to, _ := l.alloc.Current(e.id)

@@ -42,11 +42,12 @@ type view struct {
 
 func (l *Loop) look() view {
 	m := model.Build(model.Input{
-		Node:         l.inventory.Node(),
-		Pods:         l.inventory.Pods(),
-		Services:     l.inventory.Services(),
-		AddressTypes: l.settings.AddressTypes,
-		Families:     l.kernel.Families(),
+		Node:           l.inventory.Node(),
+		Pods:           l.inventory.Pods(),
+		Services:       l.inventory.Services(),
+		Addresses:      l.settings.Addresses,
+		IPFamilies:     l.settings.IPFamilies,
+		KernelFamilies: l.kernel.Families(),
 	})
 	v := view{model: m, pods: map[string]model.Pod{}, wants: map[model.ID]model.Want{}, used: map[netip.Addr]bool{}, listed: map[model.Key]map[string]bool{}, refusals: m.Refusals}
 	for _, p := range m.Pods {

@@ -74,7 +74,7 @@ func newWorld(t fataler) *world {
 		t:     t,
 		clock: testclock.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)),
 		settings: Settings{
-			Range: ports.Range{First: 61000, Last: 61005}, AddressTypes: []string{"InternalIP"},
+			Range: ports.Range{First: 61000, Last: 61005}, IPFamilies: []npl.Family{npl.IPv4, npl.IPv6}, Addresses: model.AddressPolicy{Types: []string{"InternalIP"}},
 			CoolDown: 5 * time.Minute, RepairInterval: 30 * time.Second, WithdrawGrace: 30 * time.Second,
 		},
 		pods: map[string]*model.Pod{}, services: map[string]model.Service{},

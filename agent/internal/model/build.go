@@ -87,6 +87,10 @@ func (b *podBuilder) add(s Service) {
 	if len(families) == 0 {
 		families = []npl.Family{npl.FamilyOf(b.pod.IPs[0])}
 	}
+	families = slices.DeleteFunc(slices.Clone(families), func(f npl.Family) bool { return !slices.Contains(b.in.IPFamilies, f) })
+	if len(families) == 0 {
+		return
+	}
 	for _, sp := range s.Ports {
 		port, ok := b.resolve(sp)
 		if !ok {
@@ -105,17 +109,24 @@ func (b *podBuilder) addWant(s Service, port uint16, protocol npl.Protocol, f np
 		b.refuse(s, PodAddressMissing, "Service %s wants %s, but Pod %s has no %s address: give the Service the families that the Pod network has", s, f, b.pod, f)
 		return
 	}
-	nodeIP, ok := PublishedAddress(b.in.Node, b.in.AddressTypes, f)
+	nodeIP, ok := b.in.Addresses.Choose(b.in.Node, f)
 	if !ok {
-		b.refuse(s, NodeAddressMissing, "Service %s wants %s, but Node %s has no %s address of type %v: add the type to nodeAddressTypes, or the address to the Node", s, f, b.in.Node.Name, f, b.in.AddressTypes)
+		b.refuse(s, NodeAddressMissing, "Service %s wants %s, but Node %s has no %s address that %s would publish: widen the setting, or give the Node such an address", s, f, b.in.Node.Name, f, b.in.Addresses)
 		return
 	}
-	if !slices.Contains(b.in.Families, f) {
+	if !slices.Contains(b.in.KernelFamilies, f) {
 		b.refuse(s, FamilyUnsupported, "Service %s wants %s, which the kernel of Node %s cannot serve: enable it there, or take it from the Service's ipFamilies", s, f, b.in.Node.Name)
 		return
 	}
 	id := ID{PodUID: b.pod.UID, PodPort: port, Protocol: protocol, Family: f}
-	b.wants[id] = Want{ID: id, Target: netip.AddrPortFrom(podIP, port), NodeIP: nodeIP, HostPort: b.hostPort(port, protocol, nodeIP)}
+	want, shared := b.wants[id]
+	if !shared {
+		want = Want{ID: id, Target: netip.AddrPortFrom(podIP, port), NodeIP: nodeIP, HostPort: b.hostPort(port, protocol, nodeIP)}
+	}
+	if !slices.Contains(want.Services, s.String()) { // two of its ports may lead to the same one of the Pod
+		want.Services = append(want.Services, s.String())
+	}
+	b.wants[id] = want
 }
 
 // resolve finds the number behind a Service port: names by name and protocol, containers before sidecars.
@@ -151,19 +162,6 @@ func (b *podBuilder) sorted() []Want {
 	}
 	slices.SortFunc(out, func(a, b Want) int { return a.ID.Compare(b.ID) })
 	return out
-}
-
-// PublishedAddress chooses the address that mappings of a family carry: the first of the first type in types that the Node
-// has in this family. Each family chooses by itself, so that an ExternalIP of one family does not hide an InternalIP of the other.
-func PublishedAddress(n Node, types []string, f npl.Family) (netip.Addr, bool) {
-	for _, t := range types {
-		for _, a := range n.Addresses {
-			if a.Type == t && npl.FamilyOf(a.IP) == f {
-				return a.IP, true
-			}
-		}
-	}
-	return netip.Addr{}, false
 }
 
 // selects reports whether every pair of the selector is a label. An empty selector selects nothing.

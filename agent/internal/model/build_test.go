@@ -20,7 +20,7 @@ var (
 	v4, v6   = []npl.Family{npl.IPv4}, []npl.Family{npl.IPv6}
 	both     = []npl.Family{npl.IPv4, npl.IPv6}
 	compare  = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
-	internal = []string{"InternalIP"}
+	internal = AddressPolicy{Types: []string{"InternalIP"}}
 )
 
 func node() Node {
@@ -133,10 +133,10 @@ func TestBuild(t *testing.T) {
 		{name: "Node lacks the family", pods: []Pod{pod("a", "10.0.0.1", "fd00::1")}, services: []Service{service("s", both, tcp(80))},
 			change: func(in *Input) { in.Node.Addresses = in.Node.Addresses[:1] }, want: []string{target}, refused: []Reason{NodeAddressMissing}},
 		{name: "kernel lacks the family", pods: []Pod{pod("a", "10.0.0.1", "fd00::1")}, services: []Service{service("s", both, tcp(80))},
-			change: func(in *Input) { in.Families = v4 }, want: []string{target}, refused: []Reason{FamilyUnsupported}},
+			change: func(in *Input) { in.KernelFamilies = v4 }, want: []string{target}, refused: []Reason{FamilyUnsupported}},
 		{name: "each family has the preferred type it is present in", pods: []Pod{pod("a", "10.0.0.1", "fd00::1")}, services: []Service{service("s", both, tcp(80))},
 			change: func(in *Input) {
-				in.AddressTypes = []string{"ExternalIP", "InternalIP"}
+				in.Addresses.Types = []string{"ExternalIP", "InternalIP"}
 				in.Node.Addresses = append(in.Node.Addresses, NodeAddress{"ExternalIP", addr("203.0.113.1")})
 			}, want: []string{"a 10.0.0.1:80/tcp via 203.0.113.1", "a [fd00::1]:80/tcp via 2001:db8::1"}},
 		{name: "Case64 sidecar after container of the same port name", pods: []Pod{pod("a", "10.0.0.1").with(func(p *Pod) {
@@ -145,7 +145,7 @@ func TestBuild(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			in := Input{Node: node(), Pods: tt.pods, Services: tt.services, AddressTypes: internal, Families: both}
+			in := Input{Node: node(), Pods: tt.pods, Services: tt.services, Addresses: internal, IPFamilies: both, KernelFamilies: both}
 			if tt.change != nil {
 				tt.change(&in)
 			}
@@ -164,7 +164,7 @@ func TestBuild(t *testing.T) {
 }
 
 func TestCase66HostPortsRuleOutPorts(t *testing.T) {
-	m := Build(Input{Node: node(), Families: both, Pods: []Pod{
+	m := Build(Input{Node: node(), IPFamilies: both, KernelFamilies: both, Pods: []Pod{
 		pod("b", "10.0.0.2").with(func(p *Pod) { p.Ports = []ContainerPort{{Port: 80, Protocol: npl.TCP, HostPort: 61000}} }),
 		pod("c", "10.0.0.3").with(func(p *Pod) {
 			p.Ports = []ContainerPort{{Port: 53, Protocol: npl.UDP, HostPort: 61001, HostIP: addr("127.0.0.1")}}
@@ -181,7 +181,7 @@ func TestCase66HostPortsRuleOutPorts(t *testing.T) {
 
 func TestTerminatedPodIsListedOnlyWhileAnnotated(t *testing.T) {
 	annotated := pod("a", "10.0.0.1").with(func(p *Pod) { p.Terminated, p.Annotated = true, true })
-	m := Build(Input{Node: node(), Pods: []Pod{annotated, pod("b", "10.0.0.2").with(func(p *Pod) { p.Terminated = true })}, Services: []Service{service("s", v4, tcp(80))}, AddressTypes: internal, Families: both})
+	m := Build(Input{Node: node(), Pods: []Pod{annotated, pod("b", "10.0.0.2").with(func(p *Pod) { p.Terminated = true })}, Services: []Service{service("s", v4, tcp(80))}, Addresses: internal, IPFamilies: both, KernelFamilies: both})
 	if len(m.Pods) != 1 || m.Pods[0].Pod.Name != "a" || len(m.Pods[0].Wants) != 0 {
 		t.Errorf("Pods %+v", m.Pods)
 	}
@@ -202,7 +202,7 @@ func TestOldestPodFirst(t *testing.T) {
 }
 
 func TestRefusalsNameObjectValueAndFix(t *testing.T) {
-	m := Build(Input{Node: node(), Pods: []Pod{pod("a", "10.0.0.1")}, Services: []Service{service("s", v4, named("web"))}, AddressTypes: internal, Families: both})
+	m := Build(Input{Node: node(), Pods: []Pod{pod("a", "10.0.0.1")}, Services: []Service{service("s", v4, named("web"))}, Addresses: internal, IPFamilies: both, KernelFamilies: both})
 	want := Refusal{TargetPortUnknown, "uid-a", "default/a", "default/s",
 		`Service default/s has targetPort "web" (tcp), which no container of Pod default/a declares: name a port of the container so, or use its number`}
 	if len(m.Refusals) != 1 || m.Refusals[0] != want {
@@ -212,7 +212,7 @@ func TestRefusalsNameObjectValueAndFix(t *testing.T) {
 
 // The type is a fact about the Service: however many Pods it selects, it is said once.
 func TestServiceTypeIsRefusedOncePerService(t *testing.T) {
-	m := Build(Input{Node: node(), Pods: []Pod{pod("a", "10.0.0.1"), pod("b", "10.0.0.2"), pod("c")}, AddressTypes: internal, Families: both,
+	m := Build(Input{Node: node(), Pods: []Pod{pod("a", "10.0.0.1"), pod("b", "10.0.0.2"), pod("c")}, Addresses: internal, IPFamilies: both, KernelFamilies: both,
 		Services: []Service{service("s", v4, tcp(80)).as("NodePort"), service("t", v4, tcp(80)).as("ExternalName")}})
 	const why = ": node ports are given for types ClusterIP and LoadBalancer only"
 	want := []Refusal{
@@ -227,7 +227,7 @@ func TestServiceTypeIsRefusedOncePerService(t *testing.T) {
 // The order in which caches hand out objects says nothing.
 func TestOrderOfInputDoesNotMatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		in := Input{Node: node(), AddressTypes: internal, Families: both}
+		in := Input{Node: node(), Addresses: internal, IPFamilies: both, KernelFamilies: both}
 		for i := range rapid.IntRange(0, 6).Draw(t, "pods") {
 			p := pod(fmt.Sprintf("p%d", i), fmt.Sprintf("10.0.0.%d", i+1))
 			if rapid.Bool().Draw(t, "host port") {

@@ -105,13 +105,22 @@ type NodeAddress struct {
 
 // Input is everything the model is computed from.
 type Input struct {
-	Node     Node
-	Pods     []Pod
-	Services []Service // the enabled ones
-	// AddressTypes is the order of preference among Node address types. Each family takes the first type it is present in.
-	AddressTypes []string
-	// Families are those the kernel can serve.
-	Families []npl.Family
+	Node      Node
+	Pods      []Pod
+	Services  []Service     // the enabled ones
+	Addresses AddressPolicy // which of the Node's are published
+	// IPFamilies are those to serve. A Service's others are left out silently.
+	IPFamilies []npl.Family
+	// KernelFamilies are those the kernel can serve.
+	KernelFamilies []npl.Family
+}
+
+// AddressPolicy says which of a Node's addresses is published.
+type AddressPolicy struct {
+	// Types of Node address, most wanted first.
+	Types []string
+	// CIDRs, if any, leave only the addresses inside one of them to choose from.
+	CIDRs []netip.Prefix
 }
 
 // Reason is why something wanted is refused. It is the reason of the Event and the label of the metric.

@@ -1,9 +1,9 @@
 // Package ports decides which node port a mapping gets. It is pure: time is an argument, randomness is a cursor given from
 // outside, and whether a port can be had from the operating system is a function it calls.
 //
-// A port is free, owned by one mapping, or cooling after it was owned. An owner keeps its port for as long as it is not
-// released; a freed port cools, is given back at once to the mapping that had it, and to another only after its deadline; and
-// among free ports the one that has been free longest is taken first.
+// A port is free, owned by one mapping, or cooling after it was in use. An owner keeps its port for as long as it is not
+// released; a freed port cools, is given back at once to the mapping that had it, and to another only after its deadline and when
+// that is confirmed; and among free ports the one that has been free longest is taken first.
 package ports
 
 import (
@@ -30,13 +30,20 @@ func (r Range) Contains(p uint16) bool { return r.First <= p && p <= r.Last }
 type Allocator struct {
 	ports    Range
 	start    uint16 // offset in ports where never used ones are first taken
+	joint    bool
 	owners   map[model.Key]model.ID
 	current  map[model.ID]model.Key // the port a mapping should use; owners may hold more while they move
+	numbers  map[model.ID]uint16    // by bundle: the number that its mappings should have
 	cooling  map[model.Key]cooling
+	former   map[model.ID]model.Key // of the ports that cool, the one that a mapping had last
 	excluded map[model.Key]bool
-	// freed numbers ports in the order in which they became free again. One without a number was never used.
-	freed map[model.Key]uint64
-	count uint64
+	free     map[pool]*order // what neither has an owner nor cools, of the pools asked for so far
+}
+
+// pool is where ports are given independently of other pools.
+type pool struct {
+	protocol npl.Protocol
+	family   npl.Family
 }
 
 type cooling struct {
@@ -45,30 +52,52 @@ type cooling struct {
 }
 
 // New returns an allocator in which every port is free. The first port given is the range's number start, modulo its size,
-// counted from zero.
-func New(r Range, start uint16) *Allocator {
+// counted from zero. With joint, the mappings of a Pod port that differ in protocol only get one number, which no other Pod port of
+// their family gets, whatever its protocol.
+func New(r Range, start uint16, joint bool) *Allocator {
 	return &Allocator{
 		ports:    r,
 		start:    uint16(int(start) % r.Size()),
+		joint:    joint,
 		owners:   map[model.Key]model.ID{},
 		current:  map[model.ID]model.Key{},
+		numbers:  map[model.ID]uint16{},
 		cooling:  map[model.Key]cooling{},
+		former:   map[model.ID]model.Key{},
 		excluded: map[model.Key]bool{},
-		freed:    map[model.Key]uint64{},
+		free:     map[pool]*order{},
 	}
 }
 
-// Exclude names the ports that must not be given, such as host ports of Pods. It replaces what was excluded before.
-func (a *Allocator) Exclude(keys []model.Key) {
-	clear(a.excluded)
+// Exclude names the ports that must not be given, such as host ports of Pods. It replaces what was excluded before, and returns,
+// sorted, the ports that may be given again but cool until the deadline first: whoever had them may have been published there.
+func (a *Allocator) Exclude(keys []model.Key, until time.Time) []model.Key {
+	before := a.excluded
+	a.excluded = make(map[model.Key]bool, len(keys))
 	for _, k := range keys {
 		a.excluded[k] = true
 	}
+	var cooled []model.Key
+	for _, k := range slices.SortedFunc(maps.Keys(before), model.Key.Compare) {
+		if _, owned := a.owners[k]; owned || !a.Allowed(k) {
+			continue
+		}
+		a.Cool(k, until)
+		a.forget(k)
+		cooled = append(cooled, k)
+	}
+	return cooled
 }
 
 // Allowed reports whether k may be in use: inside the range and not excluded.
 func (a *Allocator) Allowed(k model.Key) bool {
 	return a.ports.Contains(k.NodePort) && !a.excluded[k]
+}
+
+// Settled reports whether id has a port and need not Move: the port is allowed and has the number that the mapping should have.
+func (a *Allocator) Settled(id model.ID) bool {
+	k, ok := a.current[id]
+	return ok && a.Allowed(k) && a.numbers[a.bundle(id)] == k.NodePort
 }
 
 // Current returns the port that id should use.
@@ -90,111 +119,32 @@ func (a *Allocator) Adopt(k model.Key, id model.ID) error {
 		return fmt.Errorf("node port %d/%s over %s belongs to Pod %s, not to Pod %s", k.NodePort, k.Protocol, k.Family, owner.PodUID, id.PodUID)
 	}
 	a.own(k, id)
+	if b := a.bundle(id); a.current[id] == k { // of several numbers the least that is allowed, in whatever order they are adopted
+		n, known := a.numbers[b]
+		if !known || a.Allowed(k) && (k.NodePort < n || !a.Allowed(model.Key{Protocol: k.Protocol, Family: k.Family, NodePort: n})) {
+			a.numbers[b] = k.NodePort
+		}
+	}
 	return nil
 }
 
 func (a *Allocator) own(k model.Key, id model.ID) {
 	a.owners[k] = id
+	a.forget(k)
 	delete(a.cooling, k)
-	delete(a.freed, k)
 	if _, ok := a.current[id]; !ok {
 		a.current[id] = k
 	}
-}
-
-// Probe takes a port from the operating system. Try reports whether it can be had and then holds it; Undo lets it go.
-type Probe struct {
-	Try  func(model.Key) bool
-	Undo func(model.Key)
-}
-
-// Allocate gives every id that has no port one, or changes nothing and returns false when they do not all get one.
-func (a *Allocator) Allocate(ids []model.ID, probe Probe) bool {
-	var taken []model.Key
-	for _, id := range ids {
-		if _, ok := a.current[id]; ok {
-			continue
-		}
-		k, ok := a.find(id, taken, probe)
-		if !ok {
-			for _, k := range taken {
-				probe.Undo(k)
-			}
-			return false
-		}
-		taken = append(taken, k)
+	if !a.ports.Contains(k.NodePort) {
+		return
 	}
-	next := 0
-	for _, id := range ids {
-		if _, ok := a.current[id]; !ok {
-			a.own(taken[next], id)
-			next++
+	for _, p := range protocols { // numbers differ between protocols for as long as that is possible
+		if o, i := a.order(p, k.Family), a.offset(k); p == k.Protocol {
+			o.remove(i)
+		} else if o.contains(i) {
+			o.push(i)
 		}
 	}
-	return true
-}
-
-// Move gives id another port and keeps the present one owned until it is released. It returns false, and changes nothing, when
-// there is none.
-func (a *Allocator) Move(id model.ID, probe Probe) bool {
-	k, ok := a.find(id, nil, probe)
-	if ok {
-		delete(a.current, id)
-		a.own(k, id)
-	}
-	return ok
-}
-
-// find returns the port for id: the one it had, if that still cools, else the one free for longest, else none. Ports in taken
-// are passed over. Only the port returned is held in the operating system.
-func (a *Allocator) find(id model.ID, taken []model.Key, probe Probe) (model.Key, bool) {
-	usable := func(k model.Key) bool {
-		return a.Allowed(k) && !slices.Contains(taken, k) && probe.Try(k)
-	}
-	for _, k := range a.coolingOf(id) {
-		if usable(k) {
-			return k, true
-		}
-	}
-	for _, k := range a.free(id.Protocol, id.Family) {
-		if usable(k) {
-			return k, true
-		}
-	}
-	return model.Key{}, false
-}
-
-func (a *Allocator) coolingOf(id model.ID) []model.Key {
-	var keys []model.Key
-	for k, c := range a.cooling {
-		if c.last == id {
-			keys = append(keys, k)
-		}
-	}
-	slices.SortFunc(keys, model.Key.Compare)
-	return keys
-}
-
-// free returns the free ports of a protocol and family: the never used ones from the start cursor on, then the others in the
-// order in which they became free.
-func (a *Allocator) free(p npl.Protocol, f npl.Family) []model.Key {
-	var unused, used []model.Key
-	for i := range a.ports.Size() {
-		k := model.Key{Protocol: p, Family: f, NodePort: a.ports.First + uint16((int(a.start)+i)%a.ports.Size())}
-		if _, owned := a.owners[k]; owned {
-			continue
-		}
-		if _, cools := a.cooling[k]; cools {
-			continue
-		}
-		if _, ok := a.freed[k]; ok {
-			used = append(used, k)
-		} else {
-			unused = append(unused, k)
-		}
-	}
-	slices.SortFunc(used, func(x, y model.Key) int { return cmp.Compare(a.freed[x], a.freed[y]) })
-	return append(unused, used...)
 }
 
 // Release ends the ownership of k, which then cools until the deadline.
@@ -203,8 +153,12 @@ func (a *Allocator) Release(k model.Key, until time.Time) {
 	delete(a.owners, k)
 	if a.current[id] == k {
 		delete(a.current, id)
+		if b := a.bundle(id); !slices.ContainsFunc(a.members(b), a.has) {
+			delete(a.numbers, b)
+		}
 	}
 	a.cooling[k] = cooling{until: until, last: id}
+	a.former[id] = k
 }
 
 // Cool makes a port that nobody owns cool until the deadline, if it does not already cool for longer.
@@ -213,6 +167,9 @@ func (a *Allocator) Cool(k model.Key, until time.Time) {
 		return
 	}
 	a.cooling[k] = cooling{until: until, last: a.cooling[k].last}
+	if a.ports.Contains(k.NodePort) {
+		a.order(k.Protocol, k.Family).remove(a.offset(k))
+	}
 }
 
 // Expire frees the ports whose deadline has been reached and that are confirmed, and returns them in the order of their deadlines.
@@ -227,11 +184,25 @@ func (a *Allocator) Expire(now time.Time, confirmed func(model.Key) bool) []mode
 		return cmp.Or(a.cooling[x].until.Compare(a.cooling[y].until), x.Compare(y))
 	})
 	for _, k := range out {
+		a.forget(k)
 		delete(a.cooling, k)
-		a.count++
-		a.freed[k] = a.count
+		if a.ports.Contains(k.NodePort) {
+			a.order(k.Protocol, k.Family).push(a.offset(k))
+		}
 	}
 	return out
+}
+
+// forget lets a cooling port be nobody's: its former owner must wait for it like everybody else.
+func (a *Allocator) forget(k model.Key) {
+	c, cools := a.cooling[k]
+	if !cools {
+		return
+	}
+	if a.former[c.last] == k {
+		delete(a.former, c.last)
+	}
+	a.cooling[k] = cooling{until: c.until}
 }
 
 // Cooling returns the cooling ports and their deadlines.
@@ -245,3 +216,18 @@ func (a *Allocator) Cooling() map[model.Key]time.Time {
 
 // Owners returns a copy of who owns which port.
 func (a *Allocator) Owners() map[model.Key]model.ID { return maps.Clone(a.owners) }
+
+func (a *Allocator) has(id model.ID) bool { _, ok := a.current[id]; return ok }
+
+func (a *Allocator) offset(k model.Key) uint16 { return k.NodePort - a.ports.First }
+
+// order returns the free ports of a pool. What is not free leaves it at the same time as it stops being free, so a pool that nobody asked
+// for yet is all free.
+func (a *Allocator) order(p npl.Protocol, f npl.Family) *order {
+	o := a.free[pool{p, f}]
+	if o == nil {
+		o = newOrder(a.ports.Size(), a.start)
+		a.free[pool{p, f}] = o
+	}
+	return o
+}

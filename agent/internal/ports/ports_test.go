@@ -39,7 +39,7 @@ func mustAllocate(t *testing.T, a *Allocator, pod string) uint16 {
 }
 
 func TestStartsAtTheCursorAndGoesRound(t *testing.T) {
-	a := New(any5, 3)
+	a := New(any5, 3, false)
 	var got []uint16
 	for i := range 5 {
 		got = append(got, mustAllocate(t, a, fmt.Sprint(i)))
@@ -53,7 +53,7 @@ func TestStartsAtTheCursorAndGoesRound(t *testing.T) {
 }
 
 func TestLongestFreeFirst(t *testing.T) {
-	a := New(any5, 0)
+	a := New(any5, 0, false)
 	for i := range 5 {
 		mustAllocate(t, a, fmt.Sprint(i))
 	}
@@ -71,7 +71,7 @@ func TestLongestFreeFirst(t *testing.T) {
 }
 
 func TestNeverUsedBeforeUsed(t *testing.T) {
-	a := New(any5, 0)
+	a := New(any5, 0, false)
 	mustAllocate(t, a, "a")
 	a.Release(key(61000), epoch)
 	a.Expire(epoch, always)
@@ -81,7 +81,7 @@ func TestNeverUsedBeforeUsed(t *testing.T) {
 }
 
 func TestFormerOwnerGetsItsCoolingPortBack(t *testing.T) {
-	a := New(any5, 0)
+	a := New(any5, 0, false)
 	mustAllocate(t, a, "a")
 	a.Release(key(61000), epoch.Add(cool))
 	if got := mustAllocate(t, a, "b"); got == 61000 {
@@ -97,7 +97,7 @@ func TestFormerOwnerGetsItsCoolingPortBack(t *testing.T) {
 }
 
 func TestAllOrNone(t *testing.T) {
-	a := New(Range{61000, 61001}, 0)
+	a := New(Range{61000, 61001}, 0, false)
 	held := map[model.Key]bool{}
 	probe := Probe{Try: func(k model.Key) bool { held[k] = true; return true }, Undo: func(k model.Key) { delete(held, k) }}
 	ids := []model.ID{id("a"), {PodUID: "a", PodPort: 81, Protocol: npl.TCP, Family: npl.IPv4}, {PodUID: "a", PodPort: 82, Protocol: npl.TCP, Family: npl.IPv4}}
@@ -110,8 +110,8 @@ func TestAllOrNone(t *testing.T) {
 }
 
 func TestExcludedAndRefusedPortsArePassedOver(t *testing.T) {
-	a := New(any5, 0)
-	a.Exclude([]model.Key{key(61000)})
+	a := New(any5, 0, false)
+	a.Exclude([]model.Key{key(61000)}, epoch)
 	busy := Probe{Try: func(k model.Key) bool { return k.NodePort != 61001 }, Undo: func(model.Key) {}}
 	if !a.Allocate([]model.ID{id("a")}, busy) {
 		t.Fatal("no port")
@@ -119,14 +119,13 @@ func TestExcludedAndRefusedPortsArePassedOver(t *testing.T) {
 	if k, _ := a.Current(id("a")); k.NodePort != 61002 {
 		t.Errorf("got %d, want 61002", k.NodePort)
 	}
-	a.Exclude(nil)
-	if got := mustAllocate(t, a, "b"); got != 61000 {
-		t.Errorf("got %d, want 61000 again", got)
+	if got := mustAllocate(t, a, "b"); got != 61001 {
+		t.Errorf("got %d, want 61001, which is no longer busy", got)
 	}
 }
 
 func TestProtocolsAndFamiliesAreIndependent(t *testing.T) {
-	a := New(Range{61000, 61000}, 0)
+	a := New(Range{61000, 61000}, 0, false)
 	for _, p := range []npl.Protocol{npl.TCP, npl.UDP} {
 		for _, f := range []npl.Family{npl.IPv4, npl.IPv6} {
 			if !a.Allocate([]model.ID{{PodUID: "a", PodPort: 80, Protocol: p, Family: f}}, all) {
@@ -137,9 +136,9 @@ func TestProtocolsAndFamiliesAreIndependent(t *testing.T) {
 }
 
 func TestMoveKeepsTheOldPortOwned(t *testing.T) {
-	a := New(any5, 0)
+	a := New(any5, 0, false)
 	mustAllocate(t, a, "a")
-	a.Exclude([]model.Key{key(61000)})
+	a.Exclude([]model.Key{key(61000)}, epoch)
 	if !a.Move(id("a"), all) {
 		t.Fatal("no move")
 	}
@@ -163,7 +162,7 @@ func TestMoveKeepsTheOldPortOwned(t *testing.T) {
 }
 
 func TestAdoptRefusesASecondOwner(t *testing.T) {
-	a := New(any5, 0)
+	a := New(any5, 0, false)
 	if err := a.Adopt(key(99), id("a")); err != nil { // outside the range: it is in use all the same
 		t.Fatal(err)
 	}
@@ -179,7 +178,7 @@ func TestAllocatorKeepsI2(t *testing.T) {
 		size := rapid.IntRange(1, 6).Draw(t, "size")
 		cursor := rapid.Uint16().Draw(t, "cursor")
 		r := Range{61000, 61000 + uint16(size) - 1}
-		a, twin := New(r, cursor), New(r, cursor)
+		a, twin := New(r, cursor, false), New(r, cursor, false)
 		now := epoch
 		owner := map[uint16]string{} // our own account of who has which port
 		last := map[uint16]string{}  // who had it before
@@ -246,16 +245,20 @@ func TestAllocatorKeepsI2(t *testing.T) {
 				}
 			},
 			"exclude": func(t *rapid.T) {
-				clear(excluded)
 				var keys []model.Key
 				for p := r.First; p <= r.Last; p++ {
-					if rapid.Bool().Draw(t, "excluded") {
-						excluded[p] = true
+					was := excluded[p]
+					if excluded[p] = rapid.Bool().Draw(t, "excluded"); excluded[p] {
 						keys = append(keys, key(p))
+					} else if _, owned := owner[p]; was && !owned {
+						delete(last, p)
+						if until[p].Before(now.Add(cool)) {
+							until[p] = now.Add(cool)
+						}
 					}
 				}
-				a.Exclude(keys)
-				twin.Exclude(keys)
+				a.Exclude(keys, now.Add(cool))
+				twin.Exclude(keys, now.Add(cool))
 			},
 		})
 	})
