@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -94,13 +95,15 @@ func Decode(s string) ([]Mapping, error) {
 		}
 		for _, m := range ms {
 			id := identity{m.PodPort, m.Protocol, m.Family}
-			if first, dup := seen[id]; dup && first != m {
+			first, dup := seen[id]
+			switch {
+			case !dup:
+				seen[id] = m
+				out = append(out, m)
+			case first != m:
 				bad = append(bad, &FieldError{i, "podPort", strconv.Itoa(int(m.PodPort)), fmt.Sprintf(
 					"%s over %s is already mapped to %s by an earlier entry; keep one of the two", m.Protocol, m.Family, netip.AddrPortFrom(first.NodeIP, first.NodePort))})
-				continue
 			}
-			seen[id] = m
-			out = append(out, m)
 		}
 	}
 	if len(bad) > 0 {
@@ -177,7 +180,9 @@ func decodeProtocols(e anyEntry) (ps []Protocol, field string, value json.RawMes
 			if !ok {
 				return nil, "protocols", e.Protocols
 			}
-			ps = append(ps, p)
+			if !slices.Contains(ps, p) { // at most three
+				ps = append(ps, p)
+			}
 		}
 		return ps, "", nil
 	default:
