@@ -53,7 +53,7 @@ type Agent struct {
 // New returns an agent that has not started. It touches neither the API server nor the kernel. The client should allow at least
 // 200 requests a second: the agent has a limit of its own for what it writes.
 func New(cfg Config, client kubernetes.Interface, log *zap.Logger, reg prometheus.Registerer) (*Agent, error) {
-	return newAgent(cfg, client, log, reg, openNFT)
+	return newAgent(cfg, client, log, reg, openKernel)
 }
 
 func newAgent(cfg Config, client kubernetes.Interface, log *zap.Logger, reg prometheus.Registerer, open opener) (*Agent, error) {

@@ -21,7 +21,7 @@ import (
 // Pods, then, WithdrawGrace later, the kernel's tables. The agent must have been stopped before. If an annotation cannot be
 // removed, or comes back, the tables stay, so that nothing is published that does not work.
 func Cleanup(ctx context.Context, cfg Config, client kubernetes.Interface, log *zap.Logger) error {
-	return cleanup(ctx, cfg, client, log, openNFT)
+	return cleanup(ctx, cfg, client, log, openKernel)
 }
 
 func cleanup(ctx context.Context, cfg Config, client kubernetes.Interface, log *zap.Logger, open opener) error {

@@ -7,7 +7,7 @@ import (
 	"github.com/nplbridge/nplbridge/agent/internal/loop"
 )
 
-// kernel is the dataplane and its life cycle.
+// kernel is the dataplane and its life cycle. Each operating system has one that openKernel opens.
 type kernel interface {
 	loop.Dataplane
 	Watch(context.Context) <-chan struct{}
@@ -16,11 +16,3 @@ type kernel interface {
 }
 
 type opener func(dataplane.Config) (kernel, error)
-
-func openNFT(cfg dataplane.Config) (kernel, error) {
-	nft, err := dataplane.Open(cfg)
-	if err != nil {
-		return nil, err // not a nil *NFT inside an interface
-	}
-	return nft, nil
-}
