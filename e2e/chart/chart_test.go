@@ -35,26 +35,47 @@ var (
 		"ClusterRole nplbridge-agent", "ClusterRoleBinding nplbridge-agent", "ConfigMap nplbridge-agent",
 		"DaemonSet nplbridge-agent", "ServiceAccount nplbridge-agent",
 	}
+	agentPolicy  = policy("agent")
+	writerPolicy = policy("writers")
 	lbsyncRights = []string{
 		"ClusterRole nplbridge-lbsync", "ClusterRoleBinding nplbridge-lbsync", "Role nplbridge-lbsync",
 		"RoleBinding nplbridge-lbsync", "ServiceAccount nplbridge-lbsync",
 	}
+	lbsyncPolicy  = policy("lbsync")
 	besideObjects = []string{"ConfigMap nplbridge-haproxy", "ConfigMap nplbridge-lbsync", "Deployment nplbridge-lbsync"}
 )
+
+const antrea = "system:serviceaccount:kube-system:antrea-agent"
+
+func policy(name string) []string {
+	return []string{"ValidatingAdmissionPolicy nplbridge-" + name, "ValidatingAdmissionPolicyBinding nplbridge-" + name}
+}
 
 func TestObjects(t *testing.T) {
 	for name, test := range map[string]struct {
 		set  []string
 		want [][]string
 	}{
-		"default":  {nil, [][]string{agentObjects, lbsyncRights, besideObjects}},
-		"external": {[]string{"lbsync.placement=external"}, [][]string{agentObjects, lbsyncRights}},
+		"default": {nil, [][]string{agentObjects, agentPolicy, writerPolicy, lbsyncRights, lbsyncPolicy, besideObjects}},
+		"external": {
+			[]string{"lbsync.placement=external"},
+			[][]string{agentObjects, agentPolicy, writerPolicy, lbsyncRights, lbsyncPolicy},
+		},
 		"external with a token": {
 			[]string{"lbsync.placement=external", "lbsync.tokenSecret=true"},
-			[][]string{agentObjects, lbsyncRights, {"Secret nplbridge-lbsync-token"}},
+			[][]string{agentObjects, agentPolicy, writerPolicy, lbsyncRights, lbsyncPolicy, {"Secret nplbridge-lbsync-token"}},
 		},
-		"Antrea's agent": {[]string{"agent.enabled=false"}, [][]string{lbsyncRights, besideObjects}},
-		"agent alone":    {[]string{"lbsync.enabled=false"}, [][]string{agentObjects}},
+		"another agent": {[]string{"agent.enabled=false"}, [][]string{lbsyncRights, lbsyncPolicy, besideObjects}},
+		"Antrea's agent": {
+			[]string{"agent.enabled=false", "admissionPolicies.annotationWriters={" + antrea + "}"},
+			[][]string{writerPolicy, lbsyncRights, lbsyncPolicy, besideObjects},
+		},
+		"agent alone": {[]string{"lbsync.enabled=false"}, [][]string{agentObjects, agentPolicy, writerPolicy}},
+		"agent that must wait": {
+			[]string{"lbsync.enabled=false", "agent.config.portReuse=confirmed"},
+			[][]string{agentObjects, agentPolicy, writerPolicy, {"Role nplbridge-agent", "RoleBinding nplbridge-agent"}},
+		},
+		"without policies": {[]string{"admissionPolicies.enabled=false"}, [][]string{agentObjects, lbsyncRights, besideObjects}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := slices.Sorted(slices.Values(slices.Concat(test.want...)))
@@ -76,7 +97,8 @@ func TestRights(t *testing.T) {
 	objects := render(t)
 	for name, want := range map[string][]rbacv1.PolicyRule{
 		"nplbridge-agent": {
-			rule("", "pods services nodes", "get list watch"),
+			rule("", "pods services nodes", "list watch"),
+			rule("", "nodes", "get"),
 			rule("", "pods/status", "patch"),
 			rule("", "namespaces", "get", "kube-system"),
 			rule("events.k8s.io", "events", "create patch"),
@@ -106,6 +128,10 @@ func TestRights(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, lease.Rules); diff != "" {
 		t.Errorf("lease: -want +got:\n%s", diff)
+	}
+	watermarks := only(t, render(t, "agent.config.portReuse=confirmed"), func(r *rbacv1.Role) bool { return r.Name == "nplbridge-agent" })
+	if diff := cmp.Diff([]rbacv1.PolicyRule{rule("", "configmaps", "list watch")}, watermarks.Rules); diff != "" {
+		t.Errorf("watermarks: -want +got:\n%s", diff)
 	}
 }
 

@@ -1,10 +1,8 @@
-// Package chart holds the tests of charts/nplbridge: helm renders it, and the manifests are judged as what they are.
+// Package chart holds the tests of charts/nplbridge: helm renders it, and the manifests are judged as what they are; installed
+// in a lab, its rights and admission policies are tried on a real API server.
 package chart
 
 import (
-	"bytes"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,29 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/kubernetes/scheme"
 )
-
-// helm returns the output of helm: the lab's, where NPLBRIDGE_PROGRAMS names its programs, else the pinned tool module's.
-func helm(t *testing.T, args ...string) (string, error) {
-	t.Helper()
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	command := exec.CommandContext(t.Context(), filepath.Join(os.Getenv("NPLBRIDGE_PROGRAMS"), "helm"), args...)
-	if os.Getenv("NPLBRIDGE_PROGRAMS") == "" {
-		command = exec.CommandContext(t.Context(), "go", append([]string{"tool", "helm"}, args...)...)
-		command.Dir = filepath.Join(root, ".ci/tools/helm")
-	}
-	home := t.TempDir()
-	command.Env = append(command.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
-	var out, errs bytes.Buffer
-	command.Stdout, command.Stderr = &out, &errs
-	err = command.Run()
-	if err != nil && errs.Len() == 0 {
-		t.Fatalf("helm: %v", err)
-	}
-	return out.String() + errs.String(), err
-}
 
 func template(t *testing.T, set ...string) (string, error) {
 	t.Helper()
@@ -48,7 +23,11 @@ func template(t *testing.T, set ...string) (string, error) {
 	for _, s := range set {
 		args = append(args, "--set", s)
 	}
-	return helm(t, args...)
+	out, err := theLab.Helm(t.Context(), args...)
+	if err != nil {
+		return err.Error(), err
+	}
+	return out, nil
 }
 
 // render returns the manifests as objects; a field that their types do not have is an error.

@@ -34,6 +34,28 @@ helm.sh/chart: {{ printf "%s-%s" (first .).Chart.Name (first .).Chart.Version | 
 {{ $image.repository }}:{{ $image.tag | default (first .).Chart.AppVersion }}
 {{- end }}
 
+{{/* The user name of a ServiceAccount of ours; takes (list root component). */}}
+{{- define "nplbridge.account" -}}
+system:serviceaccount:{{ (first .).Release.Namespace }}:{{ include "nplbridge.fullname" (first .) }}-{{ last . }}
+{{- end }}
+
+{{- define "nplbridge.annotation" -}}
+nodeportlocal.antrea.io
+{{- end }}
+
+{{/* Puts an admission policy into force; takes (list root component name). */}}
+{{- define "nplbridge.admissionBinding" -}}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: {{ last . }}
+  labels: {{- include "nplbridge.labels" (list (first .) (index . 1)) | nindent 4 }}
+spec:
+  policyName: {{ last . }}
+  validationActions: [Deny]
+{{- end }}
+
 {{/* The port of a listen address "host:port". */}}
 {{- define "nplbridge.port" -}}
 {{ splitList ":" . | last }}
