@@ -111,7 +111,8 @@ func vet(ctx context.Context) (tally, error) {
 	if len(unformatted) > 0 {
 		err = fmt.Errorf("not formatted, run gofmt -w: %s", strings.Join(unformatted, " "))
 	}
-	return tally{}, errors.Join(err, run(ctx, ".", nil, "go", "vet", "./...", "./.ci/stages"))
+	return tally{}, errors.Join(err, run(ctx, ".", nil, "go", "vet", "./...", "./.ci/stages"),
+		run(ctx, ".", []string{"GOOS=windows", "GOARCH=amd64"}, "go", "vet", "./agent/...", "./cmd/npl-agent"))
 }
 
 func unit(ctx context.Context, seen *cases.Run, flags ...string) (tally, error) {
