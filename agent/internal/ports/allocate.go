@@ -1,6 +1,8 @@
 package ports
 
 import (
+	"slices"
+
 	"github.com/nplbridge/nplbridge/agent/internal/model"
 	"github.com/nplbridge/nplbridge/agent/npl"
 )
@@ -104,7 +106,7 @@ func (s *search) give() {
 // find chooses a number for ids, which are of one bundle: the one that the rest of the bundle has, else one that cools and was theirs,
 // else the one that has been free for longest. Only the ports that it chooses stay held in the operating system.
 func (s *search) find(ids []model.ID) bool {
-	b := s.bundle(ids[0])
+	b, family := s.bundle(ids[0]), ids[0].Family
 	if n, ok := s.numbers[b]; ok && s.choose(n, ids) {
 		return true
 	}
@@ -113,12 +115,22 @@ func (s *search) find(ids []model.ID) bool {
 			return true
 		}
 	}
-	for i := range s.order(ids[0].Protocol, ids[0].Family).all() {
-		if n := s.ports.First + i; s.whole(n, b) && s.choose(n, ids) {
+	for i := range s.order(ids[0].Protocol, family).all() {
+		if n := s.ports.First + i; !s.gave(n, family) && s.whole(n, b) && s.choose(n, ids) {
+			return true
+		}
+	}
+	for _, g := range s.given { // to another protocol: as in own, such a number comes last
+		if n := g.key.NodePort; g.key.Family == family && s.whole(n, b) && s.choose(n, ids) {
 			return true
 		}
 	}
 	return false
+}
+
+// gave reports whether this search has chosen number n for some protocol.
+func (s *search) gave(n uint16, f npl.Family) bool {
+	return slices.ContainsFunc(protocols, func(p npl.Protocol) bool { return s.taken[model.Key{Protocol: p, Family: f, NodePort: n}] })
 }
 
 // choose takes number n for all of ids, or for none.

@@ -2,12 +2,9 @@ package ports
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"testing"
 	"time"
-
-	"pgregory.net/rapid"
 
 	"github.com/nplbridge/nplbridge/agent/internal/model"
 	"github.com/nplbridge/nplbridge/agent/npl"
@@ -169,99 +166,6 @@ func TestAdoptRefusesASecondOwner(t *testing.T) {
 	if err := a.Adopt(key(99), id("b")); err == nil {
 		t.Error("two owners")
 	}
-}
-
-// I2, whatever is asked in whatever order: one owner for each port; an owner keeps its port; a freed port is given to another mapping
-// only after its deadline; ports come from the range and are not excluded; and the same calls give the same ports.
-func TestAllocatorKeepsI2(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		size := rapid.IntRange(1, 6).Draw(t, "size")
-		cursor := rapid.Uint16().Draw(t, "cursor")
-		r := Range{61000, 61000 + uint16(size) - 1}
-		a, twin := New(r, cursor, false), New(r, cursor, false)
-		now := epoch
-		owner := map[uint16]string{} // our own account of who has which port
-		last := map[uint16]string{}  // who had it before
-		until := map[uint16]time.Time{}
-		excluded := map[uint16]bool{}
-		pods := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f", "g", "h"})
-		t.Repeat(map[string]func(*rapid.T){
-			"allocate": func(t *rapid.T) {
-				pod := pods.Draw(t, "pod")
-				had, sticky := a.Current(id(pod))
-				ok := a.Allocate([]model.ID{id(pod)}, all)
-				if twin.Allocate([]model.ID{id(pod)}, all) != ok {
-					t.Fatal("not deterministic")
-				}
-				got, _ := a.Current(id(pod))
-				if other, _ := twin.Current(id(pod)); other != got {
-					t.Fatalf("not deterministic: %v and %v", got, other)
-				}
-				switch {
-				case sticky && got != had:
-					t.Fatalf("%s moved from %v to %v", pod, had, got)
-				case sticky:
-				case ok:
-					p := got.NodePort
-					if who, taken := owner[p]; taken {
-						t.Fatalf("%d has owners %s and %s", p, who, pod)
-					}
-					if now.Before(until[p]) && last[p] != pod {
-						t.Fatalf("%d goes from %s to %s before it has cooled", p, last[p], pod)
-					}
-					if !r.Contains(p) || excluded[p] {
-						t.Fatalf("%d is not allowed", p)
-					}
-					owner[p] = pod
-					delete(until, p)
-				default:
-					for p := r.First; p <= r.Last; p++ {
-						if _, taken := owner[p]; !taken && !excluded[p] && !now.Before(until[p]) {
-							t.Fatalf("%d is free, and %s gets none", p, pod)
-						}
-					}
-				}
-			},
-			"release": func(t *rapid.T) {
-				if len(owner) == 0 {
-					t.Skip("nobody has a port")
-				}
-				p := rapid.SampledFrom(slices.Sorted(maps.Keys(owner))).Draw(t, "port")
-				last[p], until[p] = owner[p], now.Add(cool)
-				delete(owner, p)
-				a.Release(key(p), until[p])
-				twin.Release(key(p), until[p])
-			},
-			"time": func(t *rapid.T) {
-				now = now.Add(time.Duration(rapid.IntRange(0, 400).Draw(t, "seconds")) * time.Second)
-				freed := a.Expire(now, always)
-				if !slices.Equal(freed, twin.Expire(now, always)) {
-					t.Fatal("not deterministic")
-				}
-				for _, k := range freed {
-					if now.Before(until[k.NodePort]) {
-						t.Fatalf("%v is free too early", k)
-					}
-				}
-			},
-			"exclude": func(t *rapid.T) {
-				var keys []model.Key
-				for p := r.First; p <= r.Last; p++ {
-					was := excluded[p]
-					if excluded[p] = rapid.Bool().Draw(t, "excluded"); excluded[p] {
-						keys = append(keys, key(p))
-					} else if _, owned := owner[p]; was && !owned {
-						delete(last, p)
-						if until[p].Before(now.Add(cool)) {
-							until[p] = now.Add(cool)
-						}
-					}
-				}
-				a.Exclude(keys, now.Add(cool))
-				twin.Exclude(keys, now.Add(cool))
-			},
-		})
-	})
 }
 
 func always(model.Key) bool { return true }
