@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,7 +16,7 @@ import (
 // DefaultConfig returns the settings an agent has unless told otherwise. NodeName is left empty: it has no default.
 func DefaultConfig() Config {
 	return Config{
-		PortRange:            PortRange{First: 61000, Last: 62000},
+		PortRange:            defaultPortRange(runtime.GOOS),
 		ClusterNodePortRange: PortRange{First: 30000, Last: 32767},
 		IPFamilies:           []string{string(npl.IPv4), string(npl.IPv6)},
 		NodeAddressTypes:     []string{"InternalIP", "ExternalIP"},
@@ -25,6 +26,14 @@ func DefaultConfig() Config {
 		WithdrawGrace:        30 * time.Second,
 		Masquerade:           dataplane.MasqueradeAuto,
 	}
+}
+
+// defaultPortRange keeps clear of the ports that the operating system gives to clients: 32768-60999 on Linux, 49152-65535 on Windows.
+func defaultPortRange(goos string) PortRange {
+	if goos == "windows" {
+		return PortRange{First: 40000, Last: 41000}
+	}
+	return PortRange{First: 61000, Last: 62000}
 }
 
 // CoolDown returns the default of Config.CoolDown for a value of PortReuse: where nothing confirms that a port may be used again, time

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"runtime"
 
 	"github.com/nplbridge/nplbridge/agent"
 	"github.com/nplbridge/nplbridge/cmd/internal/program"
@@ -21,7 +22,7 @@ func table() settings.Table {
 			},
 			{
 				Key: "portRange", Default: d.PortRange.String(), Example: "61000-62000",
-				Doc: "ports of the Node to give to Pods, FIRST-LAST, both included; outside of clusterNodePortRange and of the kernel's ephemeral ports",
+				Doc: "ports of the Node to give to Pods, FIRST-LAST, both included; outside of clusterNodePortRange and of the kernel's ephemeral ports. On Windows the default is 40000-41000",
 			},
 			{
 				Key: "clusterNodePortRange", Default: d.ClusterNodePortRange.String(), Example: "30000-32767",
@@ -71,8 +72,16 @@ func table() settings.Table {
 				Key: "forwardAccept", Kind: settings.Bool, Default: d.ForwardAccept, Example: "true",
 				Doc: "let connections to node ports pass a FORWARD chain of iptables that drops by default",
 			},
-		}, program.CommonSettings(":10361", "/run/nplbridge/npl-agent.sock")...),
+		}, program.CommonSettings(":10361", statusSocket(runtime.GOOS))...),
 	}
+}
+
+// statusSocket is where the status is served unless told otherwise.
+func statusSocket(goos string) string {
+	if goos == "windows" {
+		return `C:\ProgramData\nplbridge\npl-agent.sock`
+	}
+	return "/run/nplbridge/npl-agent.sock"
 }
 
 // config turns settings into the agent's configuration. Errors are about settings.

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 )
 
@@ -23,7 +22,7 @@ func Listen(address string) (net.Listener, error) {
 	listener, err := net.Listen("tcp", address)
 	var op *net.OpError
 	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
+	case errors.Is(err, errInUse):
 		return nil, ErrInUse
 	case errors.As(err, &op):
 		return nil, op.Err
@@ -39,7 +38,7 @@ func ListenUnix(path string) (net.Listener, error) {
 	}
 	if err := dial(path); err == nil {
 		return nil, ErrInUse
-	} else if errors.Is(err, syscall.ECONNREFUSED) {
+	} else if errors.Is(err, errRefused) {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
@@ -48,7 +47,7 @@ func ListenUnix(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(path, 0o660); err != nil {
+	if err := restrict(path); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
 	return listener, nil
