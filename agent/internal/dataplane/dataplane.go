@@ -97,7 +97,10 @@ type Config struct {
 	ClusterUID string
 	// Masquerade is MasqueradeAuto (also when empty), MasqueradeAll or MasqueradeNone.
 	Masquerade string
-	// ForwardAccept lets connections to node ports pass a FORWARD chain of iptables that drops by default.
+	// NodePorts is where node ports come from. It is what ForwardAccept lets through, and what reports about chains that drop
+	// forwarded packets speak of; without it there are none.
+	NodePorts PortRange
+	// ForwardAccept lets connections to node ports pass a FORWARD chain of iptables-nft that drops by default; it needs NodePorts.
 	ForwardAccept bool
 	// Log receives warnings and what was repaired; nil discards them.
 	Log *zap.Logger
@@ -111,6 +114,11 @@ func (c Config) normalized() (Config, error) {
 	c.Masquerade = cmp.Or(c.Masquerade, MasqueradeAuto)
 	if modes := []string{MasqueradeAuto, MasqueradeAll, MasqueradeNone}; !slices.Contains(modes, c.Masquerade) {
 		return c, fmt.Errorf("masquerade %q: must be one of %q", c.Masquerade, modes)
+	}
+	if c.ForwardAccept || c.NodePorts != (PortRange{}) {
+		if err := c.NodePorts.validate(); err != nil {
+			return c, err
+		}
 	}
 	if c.Log == nil {
 		c.Log = zap.NewNop()

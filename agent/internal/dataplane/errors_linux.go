@@ -28,14 +28,14 @@ func noTables(doing string, err error) error {
 		doing, ErrUnsupported, err)
 }
 
-// explainWrite is explain for a transaction on f's table, where a missing module shows as "no such file".
-func explainWrite(f *family, doing string, err error) error {
+// explain is explain for a part of a transaction, where a missing module shows as "no such file".
+func (p part) explain(doing string, err error) error {
 	adding := strings.HasPrefix(doing, "add chain ") || strings.HasPrefix(doing, "add a rule ")
-	doing = f.String() + ": " + doing
+	doing = fmt.Sprintf("table %s %s: %s", p.f.name, p.table, doing)
 	switch {
 	case errors.Is(err, unix.EAFNOSUPPORT):
-		config := map[*family]string{ipv4: "CONFIG_NF_TABLES_IPV4", ipv6: "CONFIG_NF_TABLES_IPV6"}[f]
-		return fmt.Errorf("%s: the kernel has no nf_tables for %s: enable %s: %w (%w)", doing, f.ip, config, ErrUnsupported, err)
+		config := map[*family]string{ipv4: "CONFIG_NF_TABLES_IPV4", ipv6: "CONFIG_NF_TABLES_IPV6"}[p.f]
+		return fmt.Errorf("%s: the kernel has no nf_tables for %s: enable %s: %w (%w)", doing, p.f.ip, config, ErrUnsupported, err)
 	case errors.Is(err, unix.EOPNOTSUPP), adding && errors.Is(err, unix.ENOENT):
 		return fmt.Errorf("%s: the kernel lacks NAT for nf_tables: load modules nft_chain_nat, nft_nat, nft_masq and nft_ct, "+
 			"or enable CONFIG_NFT_NAT, CONFIG_NFT_MASQ and CONFIG_NFT_CT: %w (%w)", doing, ErrUnsupported, err)

@@ -45,6 +45,8 @@ func meta(key, to uint32) expression {
 	return expression{name: "meta", fields: []field{{unix.NFTA_META_DREG, to}, {unix.NFTA_META_KEY, key}}}
 }
 
+const dstNAT = 1 << 5 // IPS_DST_NAT of linux/netfilter/nf_conntrack_common.h
+
 // ctStatus loads the conntrack entry's status bits.
 func ctStatus(to uint32) expression {
 	return expression{name: "ct", fields: []field{{unix.NFTA_CT_DREG, to}, {unix.NFTA_CT_KEY, uint32(unix.NFT_CT_STATUS)}}}
@@ -99,11 +101,19 @@ func masquerade() expression { return expression{name: "masq"} }
 
 func jump(chain string) expression {
 	code := int32(unix.NFT_JUMP)
+	return verdict(field{unix.NFTA_VERDICT_CODE, uint32(code)}, field{unix.NFTA_VERDICT_CHAIN, chain})
+}
+
+// Verdicts of linux/netfilter.h.
+const nfDrop, nfAccept uint32 = 0, 1
+
+func drop() expression   { return verdict(field{unix.NFTA_VERDICT_CODE, nfDrop}) }
+func accept() expression { return verdict(field{unix.NFTA_VERDICT_CODE, nfAccept}) }
+
+func verdict(fields ...field) expression {
 	return expression{name: "immediate", fields: []field{
 		{unix.NFTA_IMMEDIATE_DREG, uint32(unix.NFT_REG_VERDICT)},
-		{unix.NFTA_IMMEDIATE_DATA, []field{{unix.NFTA_DATA_VERDICT, []field{
-			{unix.NFTA_VERDICT_CODE, uint32(code)}, {unix.NFTA_VERDICT_CHAIN, chain},
-		}}}},
+		{unix.NFTA_IMMEDIATE_DATA, []field{{unix.NFTA_DATA_VERDICT, fields}}},
 	}}
 }
 
@@ -143,6 +153,20 @@ func encodeFields(ae *netlink.AttributeEncoder, fields []field) {
 type kernelExpression struct {
 	name string
 	data []byte // its attributes
+}
+
+// attribute returns the bytes of an attribute; nil when there is none.
+func (e kernelExpression) attribute(typ uint16) []byte {
+	ad, err := netlink.NewAttributeDecoder(e.data)
+	if err != nil {
+		return nil
+	}
+	for ad.Next() {
+		if ad.Type() == typ {
+			return ad.Bytes()
+		}
+	}
+	return nil
 }
 
 // same reports whether the kernel's expression does what e does. Kernels of different ages write the same number in

@@ -142,18 +142,23 @@ func (k *kernel) tableInfo(f *family) (tableInfo, error) {
 
 // kernelRule is a rule as the kernel reports it.
 type kernelRule struct {
+	handle  uint64
 	comment string
 	exprs   []kernelExpression
 }
 
-// rules returns the rules of f's table by chain, in order.
-func (k *kernel) rules(f *family) (map[string][]kernelRule, error) {
-	table, err := netlink.MarshalAttributes([]netlink.Attribute{{Type: unix.NFTA_RULE_TABLE, Data: []byte(TableName + "\x00")}})
+// rules returns the rules of a table by chain, in order; of one chain only, if it is given.
+func (k *kernel) rules(f nftables.TableFamily, table, only string) (map[string][]kernelRule, error) {
+	selected := []field{{unix.NFTA_RULE_TABLE, table}}
+	if only != "" {
+		selected = append(selected, field{unix.NFTA_RULE_CHAIN, only})
+	}
+	data, err := encode(selected)
 	if err != nil {
 		return nil, err
 	}
-	doing := "read the rules of " + f.String()
-	replies, err := k.execute(netlink.Message{Header: header(unix.NFT_MSG_GETRULE, netlink.Dump), Data: append(generic(f.nf, 0), table...)})
+	doing := fmt.Sprintf("read the rules of table %s %s", familyName(f), table)
+	replies, err := k.execute(netlink.Message{Header: header(unix.NFT_MSG_GETRULE, netlink.Dump), Data: append(generic(f, 0), data...)})
 	if err != nil {
 		return nil, explain(doing, err)
 	}
@@ -165,11 +170,13 @@ func (k *kernel) rules(f *family) (map[string][]kernelRule, error) {
 		}
 		var chain string
 		var r kernelRule
-		ours := false
+		selected := false
 		for attrs.Next() {
 			switch attrs.Type() {
+			case unix.NFTA_RULE_HANDLE:
+				r.handle = attrs.Uint64()
 			case unix.NFTA_RULE_TABLE:
-				ours = attrs.String() == TableName
+				selected = attrs.String() == table
 			case unix.NFTA_RULE_CHAIN:
 				chain = attrs.String()
 			case unix.NFTA_RULE_USERDATA:
@@ -189,7 +196,7 @@ func (k *kernel) rules(f *family) (map[string][]kernelRule, error) {
 		if err := attrs.Err(); err != nil {
 			return nil, fmt.Errorf("%s: %w", doing, err)
 		}
-		if ours {
+		if selected && (only == "" || only == chain) {
 			out[chain] = append(out[chain], r)
 		}
 	}

@@ -105,7 +105,6 @@ func (f *family) dnat() []expression {
 // masquerade restricts every mode to connections that went through our own DNAT: the status bit, the address and the port
 // that the client asked for. Another NAT of the Node must never lose its client's address to us.
 func (f *family) masquerade(mode string) []rule {
-	const dstNAT = 1 << 5 // IPS_DST_NAT of linux/netfilter/nf_conntrack_common.h
 	ours := slices.Concat([]expression{ctStatus(reg1)}, anyBit(dstNAT, reg1),
 		[]expression{ctOriginal(f.ctDst, reg1), lookup(setSelf, reg1), jump(chainMasquerade)})
 	switch mode {

@@ -163,3 +163,8 @@ func (ns *namespace) tryNFT(script string) error {
 }
 
 func (ns *namespace) ruleset() string { return ns.run("nft list ruleset") }
+
+// commandOutput returns a function that runs a program.
+func commandOutput(name string, arguments ...string) func() ([]byte, error) {
+	return func() ([]byte, error) { return exec.Command(name, arguments...).CombinedOutput() }
+}

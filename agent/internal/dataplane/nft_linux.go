@@ -37,7 +37,9 @@ type NFT struct {
 	links []address // all addresses of the Node, when self was made
 
 	sockets sockets
-	warned  map[string]bool
+	// opened is what chain FORWARD was opened for by family, since it was looked at first.
+	opened map[*family][]PortRange
+	warned map[string]bool
 }
 
 // Open connects to nf_tables of the calling thread's network namespace and checks that our tables, where they exist, are
@@ -165,11 +167,12 @@ func (n *NFT) Close() error {
 	return n.sockets.close()
 }
 
-// Cleanup deletes our tables and forgets the UDP flows that went through them. Sockets stay until Close.
+// Cleanup deletes our tables, and our rules in tables of iptables, and forgets the UDP flows that went through them. Sockets stay until Close.
 func (n *NFT) Cleanup() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	var errs []error
+	_, err := n.look(nil, false)
+	errs := []error{err}
 	for _, f := range n.families {
 		s, err := n.read(f)
 		if err != nil {
@@ -208,15 +211,7 @@ func (n *NFT) warnOnce(key, message string, fields ...zap.Field) {
 }
 
 // warnForeign reports NAT chains of others that see packets before ours: where they have an answer, ours is never asked.
-func (n *NFT) warnForeign() {
-	if _, err := n.kernel.generation(); err != nil {
-		return // whatever comes next says so
-	}
-	chains, err := n.kernel.ListChains()
-	if err != nil {
-		_ = n.kernel.dial() // the rest of a broken dump; only a warning is lost
-		return
-	}
+func (n *NFT) warnForeign(chains []*nftables.Chain) {
 	for _, c := range chains {
 		if c.Table != nil && c.Table.Name != TableName && c.Type == nftables.ChainTypeNAT && c.Priority != nil && c.Hooknum != nil &&
 			*c.Priority < priorityDNAT && (*c.Hooknum == *nftables.ChainHookPrerouting || *c.Hooknum == *nftables.ChainHookOutput) {

@@ -141,7 +141,7 @@ func (n *NFT) readChains(f *family, s *state) error {
 	if err != nil {
 		return fmt.Errorf("read the chains of %s: %w", f, err)
 	}
-	rules, err := n.kernel.rules(f)
+	rules, err := n.kernel.rules(f.nf, TableName, "")
 	if err != nil {
 		return err
 	}

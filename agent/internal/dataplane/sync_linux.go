@@ -36,6 +36,10 @@ func (n *NFT) Apply(c Change) error {
 		}
 		n.forget(f, c.flows(f))
 	}
+	if n.cfg.ForwardAccept && n.opened == nil && len(c.Set) > 0 { // nothing is to be published before its packets can pass
+		_, err := n.look(c.Set, true)
+		errs = append(errs, err)
+	}
 	return errors.Join(errs...)
 }
 
@@ -85,8 +89,8 @@ func (n *NFT) Repair(want map[Key]netip.AddrPort) (repaired int, err error) {
 	if err := n.refreshSelf(); err != nil {
 		return 0, err
 	}
-	n.warnForeign()
-	var errs []error
+	repaired, err = n.look(want, n.cfg.ForwardAccept)
+	errs := []error{err}
 	for _, f := range n.families {
 		count, err := n.repairFamily(f, want)
 		repaired += count

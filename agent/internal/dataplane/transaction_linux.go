@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -10,17 +11,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// transaction is a batch of changes to one family's table that the kernel applies whole or not at all. It is encoded here
-// because the library cannot write the comment of a table, and a table without its mark must never exist.
+// transaction is a batch of changes to a table that the kernel applies whole or not at all. It is encoded here because the
+// library cannot write the comment of a table, and a table without its mark must never exist.
 type transaction struct {
 	f     *family
-	parts []part
-	sets  uint32 // numbers sets within the transaction
-	err   error
+	table string // of others; empty for ours
+	// generation of the ruleset for which the changes were computed; the kernel refuses them for another. 0 is any.
+	generation uint32
+	parts      []part
+	sets       uint32 // numbers sets within the transaction
+	err        error
 }
 
 // part is one message and what it is for.
 type part struct {
+	f     *family
+	table string
 	doing string
 	msg   netlink.Message
 }
@@ -30,7 +36,7 @@ func (t *transaction) add(doing string, msg uint16, flags netlink.HeaderFlags, f
 	if err != nil {
 		t.err = errors.Join(t.err, fmt.Errorf("%s: %w", doing, err))
 	}
-	t.parts = append(t.parts, part{doing, netlink.Message{
+	t.parts = append(t.parts, part{t.f, cmp.Or(t.table, TableName), doing, netlink.Message{
 		Header: header(msg, netlink.Acknowledge|flags), Data: append(generic(t.f.nf, 0), data...),
 	}})
 }
@@ -71,15 +77,34 @@ func (t *transaction) addChain(c chain) {
 }
 
 func (t *transaction) addRule(c chain, r rule) {
-	list := make([]field, len(r.exprs))
-	for i, e := range r.exprs {
-		list[i] = field{unix.NFTA_LIST_ELEM, []field{{unix.NFTA_EXPR_NAME, e.name}, {unix.NFTA_EXPR_DATA, e.fields}}}
-	}
-	fields := []field{tableField, {unix.NFTA_RULE_CHAIN, c.name}, {unix.NFTA_RULE_EXPRESSIONS, list}}
+	fields := []field{tableField, {unix.NFTA_RULE_CHAIN, c.name}, {unix.NFTA_RULE_EXPRESSIONS, list(r.exprs)}}
 	if data := r.userData(); data != nil {
 		fields = append(fields, field{unix.NFTA_RULE_USERDATA, data})
 	}
 	t.add("add a rule to chain "+c.name, unix.NFT_MSG_NEWRULE, netlink.Create|netlink.Append, fields...)
+}
+
+// list is what a rule does, as a netlink attribute.
+func list(exprs []expression) []field {
+	out := make([]field, len(exprs))
+	for i, e := range exprs {
+		out[i] = field{unix.NFTA_LIST_ELEM, []field{{unix.NFTA_EXPR_NAME, e.name}, {unix.NFTA_EXPR_DATA, e.fields}}}
+	}
+	return out
+}
+
+// insertRule adds a rule to a chain of others, before the rule of that handle, or at the end if it is 0.
+func (t *transaction) insertRule(chain string, exprs []expression, before uint64) {
+	fields, flags := []field{{unix.NFTA_RULE_TABLE, t.table}, {unix.NFTA_RULE_CHAIN, chain}, {unix.NFTA_RULE_EXPRESSIONS, list(exprs)}}, netlink.Append
+	if before != 0 {
+		fields, flags = append(fields, field{unix.NFTA_RULE_POSITION, before}), 0
+	}
+	t.add("insert a rule into chain "+chain, unix.NFT_MSG_NEWRULE, netlink.Create|flags, fields...)
+}
+
+func (t *transaction) deleteRule(chain string, handle uint64) {
+	t.add("delete a rule from chain "+chain, unix.NFT_MSG_DELRULE, 0, field{unix.NFTA_RULE_TABLE, t.table},
+		field{unix.NFTA_RULE_CHAIN, chain}, field{unix.NFTA_RULE_HANDLE, handle})
 }
 
 func (t *transaction) deleteSet(name string) {
@@ -139,28 +164,39 @@ func (k *kernel) commit(t *transaction) error {
 	if t.err != nil {
 		return t.err
 	}
-	if _, err := k.generation(); err != nil { // there is a socket, and the kernel answers
-		return err
-	}
-	edge := func(typ netlink.HeaderType) netlink.Message {
-		return netlink.Message{
-			Header: netlink.Header{Type: typ, Flags: netlink.Request},
-			Data:   generic(nftables.TableFamilyUnspecified, unix.NFNL_SUBSYS_NFTABLES),
+	if k.raw == nil {
+		if err := k.dial(); err != nil {
+			return err
 		}
 	}
-	msgs := []netlink.Message{edge(unix.NFNL_MSG_BATCH_BEGIN)}
+	edge := func(typ netlink.HeaderType, fields ...field) netlink.Message {
+		data, err := encode(fields)
+		t.err = errors.Join(t.err, err)
+		return netlink.Message{
+			Header: netlink.Header{Type: typ, Flags: netlink.Request},
+			Data:   append(generic(nftables.TableFamilyUnspecified, unix.NFNL_SUBSYS_NFTABLES), data...),
+		}
+	}
+	begin := edge(unix.NFNL_MSG_BATCH_BEGIN)
+	if t.generation != 0 {
+		begin = edge(unix.NFNL_MSG_BATCH_BEGIN, field{nfnlBatchGenID, t.generation})
+	}
+	msgs := []netlink.Message{begin}
 	for _, p := range t.parts {
 		msgs = append(msgs, p.msg)
 	}
 	if _, err := k.raw.SendMessages(append(msgs, edge(unix.NFNL_MSG_BATCH_END))); err != nil {
-		return explainWrite(t.f, "send a transaction", err)
+		return t.parts[0].explain("send a transaction", err)
 	}
 	for answered := 0; answered < len(t.parts); {
 		acks, err := k.raw.Receive()
 		if err != nil {
-			return explainWrite(t.f, t.parts[answered].doing, err)
+			return t.parts[answered].explain(t.parts[answered].doing, err)
 		}
 		answered += len(acks)
 	}
 	return nil
 }
+
+// nfnlBatchGenID is NFNL_BATCH_GENID of linux/netfilter/nfnetlink.h.
+const nfnlBatchGenID = 1

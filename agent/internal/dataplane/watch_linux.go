@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Watch returns a channel that fires when somebody else changed or flushed one of our tables, or when the addresses of
-// this Node changed: call Repair then. Events that come close together fire once; our own transactions do not fire. The
+// Watch returns a channel that fires when somebody else changed or flushed one of our tables or a FORWARD chain that
+// we keep open, or when the addresses of this Node changed: call Repair then. Events that come close together fire once; our own transactions do not fire. The
 // channel is closed when ctx ends. Where the kernel gives no notifications the channel never fires, with one warning:
 // repairing from time to time stays necessary anyway.
 func (n *NFT) Watch(ctx context.Context) <-chan struct{} {
@@ -80,7 +80,8 @@ func subscribe(protocol int, groups []uint32) (*netlink.Conn, error) {
 	return conn, nil
 }
 
-// byOthers reports whether a notification is about a table of our name and not caused by our own socket.
+// byOthers reports whether a notification is about a table of our name, or a chain FORWARD that we keep open, and not caused
+// by our own socket.
 func (n *NFT) byOthers(msgs []netlink.Message) bool {
 	return slices.ContainsFunc(msgs, func(m netlink.Message) bool {
 		if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || m.Header.Type&0xff == unix.NFT_MSG_NEWGEN || m.Header.PID == n.kernel.portID.Load() {
@@ -90,14 +91,25 @@ func (n *NFT) byOthers(msgs []netlink.Message) bool {
 		if err != nil {
 			return false
 		}
+		var table, chain string
+		kind := uint16(m.Header.Type & 0xff)
 		for attrs.Next() {
 			// Tables, chains, rules, sets and elements all name their table in the attribute of this number.
-			if attrs.Type() == unix.NFTA_TABLE_NAME {
-				return attrs.String() == TableName
+			switch typ := attrs.Type(); {
+			case typ == unix.NFTA_TABLE_NAME:
+				table = attrs.String()
+			case typ == chainName[kind]:
+				chain = attrs.String()
 			}
 		}
-		return false
+		return table == TableName || n.cfg.ForwardAccept && table == xtTable && chain == xtChain
 	})
+}
+
+// chainName is the attribute that names a chain in messages about chains and rules.
+var chainName = map[uint16]uint16{
+	unix.NFT_MSG_NEWCHAIN: unix.NFTA_CHAIN_NAME, unix.NFT_MSG_DELCHAIN: unix.NFTA_CHAIN_NAME,
+	unix.NFT_MSG_NEWRULE: unix.NFTA_RULE_CHAIN, unix.NFT_MSG_DELRULE: unix.NFTA_RULE_CHAIN,
 }
 
 // selfChanged reports whether the served addresses differ from those in the table: routers renew addresses all the time.
