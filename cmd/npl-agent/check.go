@@ -15,14 +15,20 @@ import (
 	"github.com/nplbridge/nplbridge/cmd/internal/settings"
 )
 
-// permissions is what the chart's ClusterRole grants.
-var permissions = []kube.Permission{
-	{Resource: "pods", Verbs: []string{"list", "watch"}},
-	{Resource: "services", Verbs: []string{"list", "watch"}},
-	{Resource: "nodes", Verbs: []string{"get", "list", "watch"}},
-	{Resource: "pods", Subresource: "status", Verbs: []string{"patch"}},
-	{Resource: "namespaces", Verbs: []string{"get"}, Name: metav1.NamespaceSystem},
-	{Group: "events.k8s.io", Resource: "events", Verbs: []string{"create", "patch"}},
+// permissions is what the chart's ClusterRole and, for the watermarks, its Role grant.
+func permissions(cfg agent.Config) []kube.Permission {
+	all := []kube.Permission{
+		{Resource: "pods", Verbs: []string{"list", "watch"}},
+		{Resource: "services", Verbs: []string{"list", "watch"}},
+		{Resource: "nodes", Verbs: []string{"get", "list", "watch"}},
+		{Resource: "pods", Subresource: "status", Verbs: []string{"patch"}},
+		{Resource: "namespaces", Verbs: []string{"get"}, Name: metav1.NamespaceSystem},
+		{Group: "events.k8s.io", Resource: "events", Verbs: []string{"create", "patch"}},
+	}
+	if cfg.PortReuse == agent.ReuseConfirmed {
+		all = append(all, kube.Permission{Resource: "configmaps", Verbs: []string{"list", "watch"}, Namespace: cfg.WatermarkNamespace})
+	}
+	return all
 }
 
 func checkCommand() *cobra.Command {
@@ -32,7 +38,7 @@ func checkCommand() *cobra.Command {
 			return nil, err
 		}
 		return []program.Step{
-			program.RightsStep(permissions),
+			program.RightsStep(permissions(cfg)),
 			{Name: "Node " + cfg.NodeName, Run: func(ctx context.Context, client kubernetes.Interface) error {
 				if _, err := client.CoreV1().Nodes().Get(ctx, cfg.NodeName, metav1.GetOptions{}); err != nil {
 					return fmt.Errorf("%w; check %s", err, values.Describe("nodeName"))
