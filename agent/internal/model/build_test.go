@@ -45,7 +45,7 @@ func named(name string) ServicePort     { return ServicePort{Protocol: npl.TCP, 
 func (p Pod) with(f func(*Pod)) Pod     { f(&p); return p }
 func (s Service) as(typ string) Service { s.Type = typ; return s }
 
-// wants writes the wants of every Pod as "pod target" or "pod target=hostPort".
+// wants writes the wants of every Pod, with the host port if there is one, and with the Services if there is not just one.
 func wants(m Model) []string {
 	out := []string{}
 	for _, p := range m.Pods {
@@ -53,6 +53,9 @@ func wants(m Model) []string {
 			s := fmt.Sprintf("%s %s/%s via %s", p.Pod.Name, w.Target, w.ID.Protocol, w.NodeIP)
 			if w.HostPort != 0 {
 				s += fmt.Sprintf(" hostPort %d", w.HostPort)
+			}
+			if len(w.Services) != 1 {
+				s += fmt.Sprintf(" for %v", w.Services)
 			}
 			out = append(out, s)
 		}
@@ -68,7 +71,6 @@ func reasons(m Model) []Reason {
 	return out
 }
 
-// The case numbers are those of the acceptance list of Antrea's own tests (1-51) and of the gaps past it (52-66).
 func TestBuild(t *testing.T) {
 	const target = "a 10.0.0.1:80/tcp via 192.0.2.1"
 	httpPort := ContainerPort{Name: "http", Port: 8080, Protocol: npl.TCP}
@@ -86,60 +88,61 @@ func TestBuild(t *testing.T) {
 		want     []string
 		refused  []Reason
 	}{
-		{name: "Case01 enabled Service selects the Pod", pods: []Pod{pod("a", "10.0.0.1")}, services: []Service{service("s", v4, tcp(80))}, want: []string{target}},
+		{name: "enabled Service selects the Pod", pods: []Pod{pod("a", "10.0.0.1")}, services: []Service{service("s", v4, tcp(80))}, want: []string{target}},
 		{name: "LoadBalancer", pods: []Pod{pod("a", "10.0.0.1")}, services: []Service{service("s", v4, tcp(80)).as("LoadBalancer")}, want: []string{target}},
-		{name: "Case02 Service of another namespace", pods: []Pod{pod("a", "10.0.0.1")},
+		{name: "Service of another namespace", pods: []Pod{pod("a", "10.0.0.1")},
 			services: []Service{{Namespace: "other", Name: "s", Type: "ClusterIP", Selector: web, Families: v4, Ports: []ServicePort{tcp(80)}}}},
-		{name: "Case03 type NodePort", pods: []Pod{pod("a", "10.0.0.1")}, services: []Service{service("s", v4, tcp(80)).as("NodePort")}, refused: []Reason{ServiceTypeUnsupported}},
+		{name: "type NodePort", pods: []Pod{pod("a", "10.0.0.1")}, services: []Service{service("s", v4, tcp(80)).as("NodePort")}, refused: []Reason{ServiceTypeUnsupported}},
 		{name: "type ExternalName", pods: []Pod{pod("a", "10.0.0.1")}, services: []Service{service("s", v4, tcp(80)).as("ExternalName")}, refused: []Reason{ServiceTypeUnsupported}},
-		{name: "Case06 Case07 labels do not match", pods: []Pod{pod("a", "10.0.0.1").with(func(p *Pod) { p.Labels = map[string]string{"app": "db"} })}, services: []Service{service("s", v4, tcp(80))}},
+		{name: "labels do not match", pods: []Pod{pod("a", "10.0.0.1").with(func(p *Pod) { p.Labels = map[string]string{"app": "db"} })}, services: []Service{service("s", v4, tcp(80))}},
 		{name: "every pair of the selector must match", pods: []Pod{pod("a", "10.0.0.1")}, services: []Service{{Namespace: "default", Name: "s", Type: "ClusterIP",
 			Selector: map[string]string{"app": "web", "tier": ""}, Families: v4, Ports: []ServicePort{tcp(80)}}}},
 		{name: "empty selector", pods: []Pod{pod("a", "10.0.0.1")}, services: []Service{{Namespace: "default", Name: "s", Type: "ClusterIP", Families: v4, Ports: []ServicePort{tcp(80)}}}},
-		{name: "Case08 no Service", pods: []Pod{pod("a", "10.0.0.1")}},
-		{name: "Case10 two target ports", pods: []Pod{pod("a", "10.0.0.1")}, services: []Service{service("s", v4, tcp(80), tcp(81))}, want: []string{target, "a 10.0.0.1:81/tcp via 192.0.2.1"}},
-		{name: "Case11 two container ports, one targeted", pods: []Pod{pod("a", "10.0.0.1").with(func(p *Pod) {
+		{name: "no Service", pods: []Pod{pod("a", "10.0.0.1")}},
+		{name: "two target ports", pods: []Pod{pod("a", "10.0.0.1")}, services: []Service{service("s", v4, tcp(80), tcp(81))}, want: []string{target, "a 10.0.0.1:81/tcp via 192.0.2.1"}},
+		{name: "two container ports, one targeted", pods: []Pod{pod("a", "10.0.0.1").with(func(p *Pod) {
 			p.Ports = []ContainerPort{{Port: 80, Protocol: npl.TCP}, {Port: 81, Protocol: npl.TCP}}
 		})}, services: []Service{service("s", v4, tcp(80))}, want: []string{target}},
-		{name: "Case12 named port", pods: []Pod{pod("a", "10.0.0.1").with(func(p *Pod) { p.Ports = []ContainerPort{httpPort} })}, services: []Service{service("s", v4, named("http"))},
+		{name: "named port", pods: []Pod{pod("a", "10.0.0.1").with(func(p *Pod) { p.Ports = []ContainerPort{httpPort} })}, services: []Service{service("s", v4, named("http"))},
 			want: []string{"a 10.0.0.1:8080/tcp via 192.0.2.1"}},
-		{name: "Case12 unknown name", pods: []Pod{pod("a", "10.0.0.1").with(func(p *Pod) { p.Ports = []ContainerPort{httpPort} })}, services: []Service{service("s", v4, named("https"), tcp(80))},
+		{name: "unknown name", pods: []Pod{pod("a", "10.0.0.1").with(func(p *Pod) { p.Ports = []ContainerPort{httpPort} })}, services: []Service{service("s", v4, named("https"), tcp(80))},
 			want: []string{target}, refused: []Reason{TargetPortUnknown}},
 		{name: "named port of another protocol", pods: []Pod{pod("a", "10.0.0.1").with(func(p *Pod) { p.Ports = []ContainerPort{{Name: "http", Port: 80, Protocol: npl.UDP}} })},
 			services: []Service{service("s", v4, named("http"))}, refused: []Reason{TargetPortUnknown}},
-		{name: "Case13 two Services, two ports", pods: []Pod{pod("a", "10.0.0.1")}, services: []Service{service("s", v4, tcp(80)), service("t", v4, tcp(81))}, want: []string{target, "a 10.0.0.1:81/tcp via 192.0.2.1"}},
-		{name: "Case14 two Services, one port by number and name", pods: []Pod{pod("a", "10.0.0.1").with(func(p *Pod) { p.Ports = []ContainerPort{httpPort} })},
-			services: []Service{service("s", v4, tcp(8080)), service("t", v4, named("http"))}, want: []string{"a 10.0.0.1:8080/tcp via 192.0.2.1"}},
-		{name: "Case18 Case19 TCP and UDP on one port", pods: []Pod{pod("a", "10.0.0.1")}, services: []Service{service("s", v4, udp(80), tcp(80))}, want: []string{target, "a 10.0.0.1:80/udp via 192.0.2.1"}},
+		{name: "two Services, two ports", pods: []Pod{pod("a", "10.0.0.1")}, services: []Service{service("s", v4, tcp(80)), service("t", v4, tcp(81))}, want: []string{target, "a 10.0.0.1:81/tcp via 192.0.2.1"}},
+		{name: "two Services, one port by number and name", pods: []Pod{pod("a", "10.0.0.1").with(func(p *Pod) { p.Ports = []ContainerPort{httpPort} })},
+			services: []Service{service("t", v4, named("http")), service("s", v4, tcp(8080)), service("u", v4, tcp(8080))}, want: []string{"a 10.0.0.1:8080/tcp via 192.0.2.1 for [default/s default/t default/u]"}},
+		{name: "two ports of one Service, one of the Pod", pods: []Pod{pod("a", "10.0.0.1")}, services: []Service{service("s", v4, tcp(80), tcp(80))}, want: []string{target}},
+		{name: "headless counts as ClusterIP, and without ports wants nothing", pods: []Pod{pod("a", "10.0.0.1")}, services: []Service{service("s", v4)}},
+		{name: "TCP and UDP on one port", pods: []Pod{pod("a", "10.0.0.1")}, services: []Service{service("s", v4, udp(80), tcp(80))}, want: []string{target, "a 10.0.0.1:80/udp via 192.0.2.1"}},
 		{name: "SCTP", pods: []Pod{pod("a", "10.0.0.1")}, services: []Service{service("s", v4, ServicePort{Protocol: npl.SCTP, TargetPort: 80})}, want: []string{"a 10.0.0.1:80/sctp via 192.0.2.1"}},
-		{name: "Case20 host port", pods: []Pod{pod("a", "10.0.0.1").with(hostPort(npl.TCP, ""))}, services: []Service{service("s", v4, tcp(80))}, want: []string{target + " hostPort 4080"}},
-		{name: "Case21 host port on TCP and UDP", pods: []Pod{pod("a", "10.0.0.1").with(hostPort(npl.UDP, "")).with(hostPort(npl.TCP, ""))}, services: []Service{service("s", v4, tcp(80))}, want: []string{target + " hostPort 4080"}},
-		{name: "Case22 host port of another protocol", pods: []Pod{pod("a", "10.0.0.1").with(hostPort(npl.UDP, ""))}, services: []Service{service("s", v4, tcp(80))}, want: []string{target}},
-		{name: "Case65 host port on another address", pods: []Pod{pod("a", "10.0.0.1").with(hostPort(npl.TCP, "127.0.0.1"))}, services: []Service{service("s", v4, tcp(80))}, want: []string{target}},
-		{name: "host port on the published address", pods: []Pod{pod("a", "10.0.0.1").with(hostPort(npl.TCP, "192.0.2.1"))}, services: []Service{service("s", v4, tcp(80))}, want: []string{target + " hostPort 4080"}},
-		{name: "host port on every IPv4 address", pods: []Pod{pod("a", "10.0.0.1", "fd00::1").with(hostPort(npl.TCP, "0.0.0.0"))}, services: []Service{service("s", both, tcp(80))},
-			want: []string{target + " hostPort 4080", "a [fd00::1]:80/tcp via 2001:db8::1"}},
+		{name: "host port", pods: []Pod{pod("a", "10.0.0.1").with(hostPort(npl.TCP, ""))}, services: []Service{service("s", v4, tcp(80))}, want: []string{target + " hostPort 4080"}},
+		{name: "host port on TCP and UDP", pods: []Pod{pod("a", "10.0.0.1").with(hostPort(npl.UDP, "")).with(hostPort(npl.TCP, ""))}, services: []Service{service("s", v4, tcp(80))}, want: []string{target + " hostPort 4080"}},
+		{name: "host port of another protocol", pods: []Pod{pod("a", "10.0.0.1").with(hostPort(npl.UDP, ""))}, services: []Service{service("s", v4, tcp(80))}, want: []string{target}},
 		{name: "host network, declared port", pods: []Pod{pod("a", "192.0.2.1").with(func(p *Pod) { p.Ports = []ContainerPort{{Port: 80, Protocol: npl.TCP, HostPort: 80}} })},
 			services: []Service{service("s", v4, tcp(80))}, want: []string{"a 192.0.2.1:80/tcp via 192.0.2.1 hostPort 80"}},
 		{name: "host network, undeclared port", pods: []Pod{pod("a", "192.0.2.1")}, services: []Service{service("s", v4, tcp(80))}, want: []string{"a 192.0.2.1:80/tcp via 192.0.2.1"}},
-		{name: "Case27 one of two Pods with one address has terminated", pods: []Pod{pod("a", "10.0.0.1"), pod("b", "10.0.0.1").with(func(p *Pod) { p.Terminated = true })},
+		{name: "one of two Pods with one address has terminated", pods: []Pod{pod("a", "10.0.0.1"), pod("b", "10.0.0.1").with(func(p *Pod) { p.Terminated = true })},
 			services: []Service{service("s", v4, tcp(80))}, want: []string{target}},
-		{name: "Case28 no address yet", pods: []Pod{pod("a")}, services: []Service{service("s", v4, tcp(80))}},
-		{name: "Case39 IPv6 only", pods: []Pod{pod("a", "fd00::1")}, services: []Service{service("s", v6, tcp(80))}, want: []string{"a [fd00::1]:80/tcp via 2001:db8::1"}},
-		{name: "Case40 dual stack", pods: []Pod{pod("a", "10.0.0.1", "fd00::1")}, services: []Service{service("s", both, tcp(80))}, want: []string{target, "a [fd00::1]:80/tcp via 2001:db8::1"}},
-		{name: "Case41 Service wants a family the Pod lacks", pods: []Pod{pod("a", "10.0.0.1")}, services: []Service{service("s", both, tcp(80))}, want: []string{target}, refused: []Reason{PodAddressMissing}},
-		{name: "Case52 Service of one family, Pod of two", pods: []Pod{pod("a", "10.0.0.1", "fd00::1")}, services: []Service{service("s", v6, tcp(80))}, want: []string{"a [fd00::1]:80/tcp via 2001:db8::1"}},
+		{name: "no address yet", pods: []Pod{pod("a")}, services: []Service{service("s", v4, tcp(80))}},
+		{name: "IPv6 only", pods: []Pod{pod("a", "fd00::1")}, services: []Service{service("s", v6, tcp(80))}, want: []string{"a [fd00::1]:80/tcp via 2001:db8::1"}},
+		{name: "dual stack", pods: []Pod{pod("a", "10.0.0.1", "fd00::1")}, services: []Service{service("s", both, tcp(80))}, want: []string{target, "a [fd00::1]:80/tcp via 2001:db8::1"}},
+		{name: "Service of one family, Pod of two", pods: []Pod{pod("a", "10.0.0.1", "fd00::1")}, services: []Service{service("s", v6, tcp(80))}, want: []string{"a [fd00::1]:80/tcp via 2001:db8::1"}},
 		{name: "Service without families", pods: []Pod{pod("a", "fd00::1", "10.0.0.1")}, services: []Service{service("s", nil, tcp(80))}, want: []string{"a [fd00::1]:80/tcp via 2001:db8::1"}},
 		{name: "Node lacks the family", pods: []Pod{pod("a", "10.0.0.1", "fd00::1")}, services: []Service{service("s", both, tcp(80))},
 			change: func(in *Input) { in.Node.Addresses = in.Node.Addresses[:1] }, want: []string{target}, refused: []Reason{NodeAddressMissing}},
 		{name: "kernel lacks the family", pods: []Pod{pod("a", "10.0.0.1", "fd00::1")}, services: []Service{service("s", both, tcp(80))},
 			change: func(in *Input) { in.KernelFamilies = v4 }, want: []string{target}, refused: []Reason{FamilyUnsupported}},
+		{name: "ipFamilies leaves a family out silently", pods: []Pod{pod("a", "10.0.0.1")}, services: []Service{service("s", both, tcp(80))},
+			change: func(in *Input) { in.IPFamilies = v4 }, want: []string{target}},
+		{name: "ipFamilies leaves a Service out silently", pods: []Pod{pod("a", "10.0.0.1")}, services: []Service{service("s", v6, named("unknown"))},
+			change: func(in *Input) { in.IPFamilies = v4 }},
 		{name: "each family has the preferred type it is present in", pods: []Pod{pod("a", "10.0.0.1", "fd00::1")}, services: []Service{service("s", both, tcp(80))},
 			change: func(in *Input) {
 				in.Addresses.Types = []string{"ExternalIP", "InternalIP"}
 				in.Node.Addresses = append(in.Node.Addresses, NodeAddress{"ExternalIP", addr("203.0.113.1")})
 			}, want: []string{"a 10.0.0.1:80/tcp via 203.0.113.1", "a [fd00::1]:80/tcp via 2001:db8::1"}},
-		{name: "Case64 sidecar after container of the same port name", pods: []Pod{pod("a", "10.0.0.1").with(func(p *Pod) {
+		{name: "sidecar after container of the same port name", pods: []Pod{pod("a", "10.0.0.1").with(func(p *Pod) {
 			p.Ports = []ContainerPort{httpPort, {Name: "metrics", Port: 9090, Protocol: npl.TCP}, {Name: "http", Port: 9999, Protocol: npl.TCP}}
 		})}, services: []Service{service("s", v4, named("http"), named("metrics"))}, want: []string{"a 10.0.0.1:8080/tcp via 192.0.2.1", "a 10.0.0.1:9090/tcp via 192.0.2.1"}},
 	}
@@ -163,7 +166,7 @@ func TestBuild(t *testing.T) {
 	}
 }
 
-func TestCase66HostPortsRuleOutPorts(t *testing.T) {
+func TestHostPortsRuleOutPorts(t *testing.T) {
 	m := Build(Input{Node: node(), IPFamilies: both, KernelFamilies: both, Pods: []Pod{
 		pod("b", "10.0.0.2").with(func(p *Pod) { p.Ports = []ContainerPort{{Port: 80, Protocol: npl.TCP, HostPort: 61000}} }),
 		pod("c", "10.0.0.3").with(func(p *Pod) {
@@ -206,6 +209,16 @@ func TestRefusalsNameObjectValueAndFix(t *testing.T) {
 	want := Refusal{TargetPortUnknown, "uid-a", "default/a", "default/s",
 		`Service default/s has targetPort "web" (tcp), which no container of Pod default/a declares: name a port of the container so, or use its number`}
 	if len(m.Refusals) != 1 || m.Refusals[0] != want {
+		t.Errorf("got %+v", m.Refusals)
+	}
+}
+
+func TestNodeAddressMissingNamesTheSettings(t *testing.T) {
+	in := Input{Node: node(), Pods: []Pod{pod("a", "10.0.0.1")}, Services: []Service{service("s", v4, tcp(80))}, Addresses: internal, IPFamilies: both, KernelFamilies: both}
+	in.Addresses.CIDRs = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32")}
+	want := Refusal{NodeAddressMissing, "uid-a", "default/a", "default/s", "Service default/s wants IPv4, but Node node-1 has no IPv4 address that nodeAddressTypes [InternalIP] " +
+		"with nodeAddressCIDRs [10.0.0.0/8 2001:db8::/32] would publish: widen the setting, or give the Node such an address"}
+	if m := Build(in); len(m.Refusals) != 1 || m.Refusals[0] != want {
 		t.Errorf("got %+v", m.Refusals)
 	}
 }
