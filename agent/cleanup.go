@@ -32,7 +32,7 @@ func cleanup(ctx context.Context, cfg Config, client kubernetes.Interface, log *
 	if err != nil {
 		return err
 	}
-	k, err := open(dataplane.Config{ClusterUID: uid, Masquerade: cfg.Masquerade, ForwardAccept: cfg.ForwardAccept, Log: log})
+	k, err := open(dataplane.Config{ClusterUID: uid, Masquerade: cfg.Masquerade, ForwardAccept: cfg.ForwardAccept, NodePorts: dataplane.PortRange(cfg.PortRange), Log: log})
 	if err != nil {
 		return fmt.Errorf("opening the dataplane: %w", err)
 	}

@@ -18,7 +18,7 @@ func Probe(ctx context.Context, cfg Config, client kubernetes.Interface, log *za
 	if err != nil {
 		return err
 	}
-	k, err := openKernel(dataplane.Config{ClusterUID: uid, Masquerade: cfg.Masquerade, ForwardAccept: cfg.ForwardAccept, Log: log})
+	k, err := openKernel(dataplane.Config{ClusterUID: uid, Masquerade: cfg.Masquerade, ForwardAccept: cfg.ForwardAccept, NodePorts: dataplane.PortRange(cfg.PortRange), Log: log})
 	if err != nil {
 		return fmt.Errorf("opening the dataplane: %w", err)
 	}
