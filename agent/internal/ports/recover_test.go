@@ -55,7 +55,7 @@ func TestRecover(t *testing.T) {
 		{"annotation alone", Found{Pods: []FoundPod{found("a", "10.0.0.1", true, 61000)}}, owners(61000, "a"), 61000, nil, nil},
 		{"annotation alone, not wanted", Found{Pods: []FoundPod{found("a", "10.0.0.1", false, 61000)}}, owners(), 0, nil, []model.Key{key(61000)}},
 		{"annotation alone, port cools", Found{Cooling: map[model.Key]bool{key(61000): true}, Pods: []FoundPod{found("a", "10.0.0.1", true, 61000)}}, owners(), 0, nil, []model.Key{key(61000)}},
-		{"Case33 annotation outside the range", Found{Pods: []FoundPod{found("a", "10.0.0.1", true, 4000)}}, owners(), 0, nil, []model.Key{key(4000)}},
+		{"annotation outside the range", Found{Pods: []FoundPod{found("a", "10.0.0.1", true, 4000)}}, owners(), 0, nil, []model.Key{key(4000)}},
 		{"two annotations claim one port", Found{Pods: []FoundPod{found("a", "10.0.0.1", true, 61000), found("b", "10.0.0.2", true, 61000)}}, owners(), 0, nil, []model.Key{key(61000)}},
 		{"shared Node address: the one that wants it", Found{Live: live(61000, "192.0.2.1:80"), Pods: []FoundPod{found("0", "192.0.2.1", false), found("a", "192.0.2.1", true)}}, owners(61000, "a"), 61000, nil, nil},
 		{"shared Node address: the one that published it", Found{Live: live(61000, "192.0.2.1:80"), Pods: []FoundPod{found("0", "192.0.2.1", true), found("a", "192.0.2.1", true, 61000)}}, owners(61000, "a"), 61000, nil, nil},
