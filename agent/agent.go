@@ -26,11 +26,15 @@ import (
 	"github.com/nplbridge/nplbridge/agent/internal/model"
 	"github.com/nplbridge/nplbridge/agent/internal/ports"
 	"github.com/nplbridge/nplbridge/agent/internal/publish"
+	"github.com/nplbridge/nplbridge/agent/internal/watermarks"
 	"github.com/nplbridge/nplbridge/agent/npl"
 )
 
 // apiPatience is how long Run waits for the API server's first answer before it gives up.
 const apiPatience = time.Minute
+
+// marksPatience is how long the first pass waits for the watermarks. It goes without them if they cannot be read: Pods must be served.
+const marksPatience = 5 * time.Second
 
 // Check is one named condition of readiness; its function returns nil when it holds, and else why not.
 type Check struct {
@@ -46,6 +50,7 @@ type Agent struct {
 	open      opener
 	inventory *inventory.Inventory
 	publisher *publish.Publisher
+	marks     *watermarks.Watermarks // nil unless portReuse is confirmed
 	metrics   *loop.Metrics
 	loop      atomic.Pointer[loop.Loop] // nil until the kernel is open
 }
@@ -68,8 +73,13 @@ func newAgent(cfg Config, client kubernetes.Interface, log *zap.Logger, reg prom
 	if a.inventory, err = inventory.New(client, cfg.NodeName, a.trigger); err != nil {
 		return nil, err
 	}
-	a.publisher = publish.New(client, log, func(r publish.Result) {
-		a.metrics.Patches.WithLabelValues(string(r)).Inc()
+	if cfg.PortReuse == ReuseConfirmed {
+		if a.marks, err = watermarks.New(client, cfg.WatermarkNamespace, a.trigger, log); err != nil {
+			return nil, err
+		}
+	}
+	a.publisher = publish.New(client, log, func(o publish.Outcome) {
+		a.metrics.Patched(o)
 		a.trigger()
 	})
 	return a, nil
@@ -91,17 +101,21 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	k, err := a.open(dataplane.Config{ClusterUID: uid, Masquerade: a.cfg.Masquerade, ForwardAccept: a.cfg.ForwardAccept, Log: a.log})
+	k, err := a.open(dataplane.Config{ClusterUID: uid, Masquerade: a.cfg.Masquerade, ForwardAccept: a.cfg.ForwardAccept, NodePorts: dataplane.PortRange(a.cfg.PortRange), Log: a.log})
 	if err != nil {
 		return fmt.Errorf("opening the dataplane: %w", err)
 	}
-	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: a.client.EventsV1()})
+	broadcaster := events.NewBroadcaster(sink{&events.EventSinkImpl{Interface: a.client.EventsV1()}})
 	defer broadcaster.Shutdown()
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
 		return errors.Join(fmt.Errorf("starting the Event recorder: %w", err), k.Close())
 	}
-	reporter := &reporter{recorder: broadcaster.NewRecorder(scheme.Scheme, "npl-agent"), log: a.log}
-	l := loop.New(a.inventory, k, a.publisher, reporter, clock.RealClock{}, a.log, a.metrics, loop.Settings{
+	reporter := &reporter{recorder: broadcaster.NewRecorder(scheme.Scheme, "npl-agent"), serviceUID: a.inventory.ServiceUID, log: a.log}
+	var marks loop.Watermarks
+	if a.marks != nil {
+		marks = a.marks // not a nil pointer inside an interface
+	}
+	l := loop.New(a.inventory, k, a.publisher, marks, reporter, clock.RealClock{}, a.log, a.metrics, loop.Settings{
 		Range:          ports.Range(a.cfg.PortRange),
 		JointPorts:     a.cfg.SameNodePortPerProtocol,
 		IPFamilies:     families(a.cfg.IPFamilies),
@@ -116,10 +130,14 @@ func (a *Agent) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { a.inventory.Run(ctx) })
 	wg.Go(func() { a.publisher.Run(ctx) })
+	if a.marks != nil {
+		wg.Go(func() { a.marks.Run(ctx) })
+	}
 	wg.Go(func() {
 		if !a.inventory.WaitForSync(ctx) {
 			return
 		}
+		a.awaitMarks(ctx)
 		wg.Go(func() {
 			for range k.Watch(ctx) {
 				l.Repair()
@@ -132,6 +150,16 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.log.Warn("closing the dataplane", zap.Error(err))
 	}
 	return nil
+}
+
+// awaitMarks gives the watermarks some time to arrive, because a first pass without them makes every port of a new Node wait.
+func (a *Agent) awaitMarks(ctx context.Context) {
+	if a.marks == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, marksPatience)
+	defer cancel()
+	a.marks.WaitForSync(ctx)
 }
 
 func families(names []string) []npl.Family {

@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -28,13 +27,20 @@ func (l *Loop) readKernel(now time.Time, v view) error {
 
 // adopt takes over what an earlier process left in the kernel and in the annotations, before anything new is served.
 func (l *Loop) adopt(now time.Time, v view) error {
-	snapshot, err := l.kernel.Load()
+	snapshot, err := l.load()
 	if err != nil {
-		return fmt.Errorf("reading what the kernel holds: %w", err)
+		return err
 	}
 	found := ports.Found{Live: recast(snapshot.Mappings), Cooling: map[model.Key]bool{}}
 	for k, left := range snapshot.Cooling {
 		found.Cooling[model.Key(k)] = true
+		l.withdrawals.remembered(now, model.Key(k), left)
+		if left > l.settings.CoolDown { // it was for an agent that needed confirmation, or there was another coolDown
+			left = l.settings.CoolDown
+			if l.watermarks == nil {
+				l.recool[model.Key(k)] = now.Add(max(left, time.Millisecond))
+			}
+		}
 		l.alloc.Cool(model.Key(k), now.Add(left))
 	}
 	served := false // whether this Node has had node ports before
@@ -71,13 +77,19 @@ func (l *Loop) adopt(now time.Time, v view) error {
 		l.alloc.Cool(k, rest)
 		l.recool[k] = rest
 	}
-	if snapshot.Fresh && served {
+	if snapshot.Fresh && (served || l.somebodyBalances()) {
 		l.coolUnclaimed(rest)
 	}
 	l.log.Info("adopted what an earlier process left", zap.Int("nodePorts", len(got.Owners)), zap.Int("orphans", len(got.Orphans)),
 		zap.Int("cooling", len(l.alloc.Cooling())), zap.Bool("freshKernel", snapshot.Fresh))
 	l.adopted = true
 	return nil
+}
+
+// somebodyBalances reports whether a load balancer may list ports of a Node that has no annotated Pod. A watermark is there before its
+// load balancer lists anything.
+func (l *Loop) somebodyBalances() bool {
+	return l.watermarks != nil && (l.withdrawals.unknown != nil || len(l.withdrawals.marks) > 0)
 }
 
 func (l *Loop) take(k model.Key, id model.ID, pod model.Pod, found ports.Found) {

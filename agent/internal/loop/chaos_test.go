@@ -13,6 +13,7 @@ import (
 
 	"github.com/nplbridge/nplbridge/agent/internal/dataplane"
 	"github.com/nplbridge/nplbridge/agent/internal/model"
+	"github.com/nplbridge/nplbridge/agent/internal/ports"
 	"github.com/nplbridge/nplbridge/agent/npl"
 )
 
@@ -22,6 +23,9 @@ import (
 func TestWhateverHappens(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(rt)
+		w.confirmed = rapid.Bool().Draw(rt, "confirmed")
+		w.settings.JointPorts = rapid.Bool().Draw(rt, "one number per protocol")
+		w.start()
 		w.node.Addresses = append(w.node.Addresses, model.NodeAddress{Type: "InternalIP", IP: netip.MustParseAddr("2001:db8::1")})
 		c := &chaos{world: w}
 		c.kernel.Before = func(op string) error {
@@ -38,6 +42,9 @@ func TestWhateverHappens(t *testing.T) {
 			"time passes": c.timePasses, "pass": c.pass, "API takes a patch": c.takePatch, "API takes all": c.takeAll,
 			"kill": func(*rapid.T) { c.start() }, "die soon": c.dieSoon, "flush": c.flushRunning, "reboot": c.reboot,
 			"busy port": c.toggleBusy, "kernel refuses": c.refuseSome,
+			"change the range": c.changeRange, "lbsync hears of Pods": c.lbsyncHears, "lbsync removes": c.lbsyncRemoves,
+			"watermarks unreadable": func(*rapid.T) { c.marksErr = errors.New("the API server is down") },
+			"watermarks readable":   func(*rapid.T) { c.marksErr = nil },
 		})
 		c.calmDown()
 	})
@@ -127,6 +134,9 @@ func (c *chaos) pass(*rapid.T) {
 // amnesia reports whether a starting process finds neither tables nor annotations: nothing tells that the Node ever had node
 // ports. See coolUnclaimed.
 func (c *chaos) amnesia() bool {
+	if c.confirmed && (c.marksErr != nil || len(c.balancers) > 0) {
+		return false
+	}
 	return !c.loop.adopted && !c.kernel.HasTables() &&
 		!slices.ContainsFunc(c.Pods(), func(p model.Pod) bool {
 			return !p.Terminated && slices.ContainsFunc(c.listed(&p), func(m npl.Mapping) bool { return !isHostPort(p, m) })
@@ -177,6 +187,20 @@ func (c *chaos) refuseSome(t *rapid.T) {
 	c.refuse = rapid.IntRange(1, 4).Draw(t, "times")
 }
 
+func (c *chaos) changeRange(t *rapid.T) {
+	first := uint16(rapid.SampledFrom([]int{61000, 61002, 61100}).Draw(t, "first"))
+	c.settings.Range = ports.Range{First: first, Last: first + 5}
+	c.start()
+}
+
+func (c *chaos) lbsyncHears(t *rapid.T) {
+	c.balance(rapid.SampledFrom([]string{"lbsync-1", "lbsync-2"}).Draw(t, "instance"), false)
+}
+
+func (c *chaos) lbsyncRemoves(t *rapid.T) {
+	c.balance(rapid.SampledFrom([]string{"lbsync-1", "lbsync-2"}).Draw(t, "instance"), true)
+}
+
 func (c *chaos) toggleBusy(t *rapid.T) {
 	k := tcp4(uint16(rapid.IntRange(61000, 61005).Draw(t, "port")))
 	if c.busy == nil {
@@ -190,9 +214,14 @@ func (c *chaos) calmDown() {
 	c.t.Helper()
 	c.refuse, c.crashIn = 0, 0
 	maps.DeleteFunc(c.pods, func(_ string, p *model.Pod) bool { return p.Vanishing }) // the kubelet does, sooner or later
+	c.marksErr = nil
 	for range 4 {
 		c.settleFaults()
 		c.clock.Step(c.settings.CoolDown)
+		c.balance("lbsync-1", true)
+		for name := range c.balancers {
+			c.balance(name, true)
+		}
 	}
 	c.settle()
 	c.served()
@@ -231,25 +260,30 @@ func (c *chaos) served() {
 		for _, l := range c.listed(&p.Pod) {
 			listed[model.ID{PodUID: p.Pod.UID, PodPort: l.PodPort, Protocol: l.Protocol, Family: l.Family}] = l
 		}
-		missing := map[npl.Family]map[npl.Protocol]int{npl.IPv4: {}, npl.IPv6: {}}
-		lacking := 0
+		var missing []model.ID
+		numbers := map[model.ID]uint16{} // by Pod port and family
 		for _, want := range p.Wants {
 			got, ok := listed[want.ID]
 			delete(listed, want.ID)
 			switch {
 			case !ok:
-				lacking++
-				missing[want.ID.Family][want.ID.Protocol]++
+				missing = append(missing, want.ID)
 			case want.HostPort != 0 && got.NodePort != want.HostPort:
 				c.t.Fatalf("Pod %s: %v instead of host port %d", p.Pod, got, want.HostPort)
 			case want.HostPort == 0:
 				expected[dataplane.Key{Protocol: got.Protocol, Family: got.Family, NodePort: got.NodePort}] = want.Target
+				bundle := want.ID
+				bundle.Protocol = ""
+				if n, other := numbers[bundle]; other && n != got.NodePort && c.settings.JointPorts && !c.exhausted(m, []model.ID{want.ID}) {
+					c.t.Fatalf("Pod %s: port %d has node ports %d and %d", p.Pod, got.PodPort, n, got.NodePort)
+				}
+				numbers[bundle] = got.NodePort
 			}
 		}
 		if len(listed) > 0 {
 			c.t.Fatalf("Pod %s is published with what nobody wants: %v", p.Pod, listed)
 		}
-		if lacking > 0 && !c.exhausted(m, missing) {
+		if len(missing) > 0 && !c.exhausted(m, missing) {
 			c.t.Fatalf("Pod %s lacks %v, and there are free ports", p.Pod, missing)
 		}
 	}
@@ -266,23 +300,41 @@ func (c *chaos) served() {
 	}
 }
 
-// exhausted reports whether some protocol and family has fewer free ports than are missing.
-func (c *chaos) exhausted(m model.Model, missing map[npl.Family]map[npl.Protocol]int) bool {
+// exhausted reports whether some protocol and family has fewer free ports than are missing; with one number per protocol, whether a
+// family has fewer numbers that no protocol uses than Pod ports are missing.
+func (c *chaos) exhausted(m model.Model, missing []model.ID) bool {
 	rules := c.kernel.Rules()
-	for f, byProtocol := range missing {
-		for p, n := range byProtocol {
-			free := 0
-			for port := c.settings.Range.First; port <= c.settings.Range.Last; port++ {
-				k := dataplane.Key{Protocol: p, Family: f, NodePort: port}
-				_, used := rules[k]
-				_, host := m.HostPorts[model.Key(k)]
-				if !used && !host && !c.busy[k] {
-					free++
-				}
+	free := func(p npl.Protocol, f npl.Family, port uint16) bool {
+		k := dataplane.Key{Protocol: p, Family: f, NodePort: port}
+		_, used := rules[k]
+		_, host := m.HostPorts[model.Key(k)]
+		return !used && !host && !c.busy[k]
+	}
+	type need struct {
+		family   npl.Family
+		protocol npl.Protocol // empty: all
+	}
+	needs := map[need]map[model.ID]bool{}
+	for _, id := range missing {
+		n := need{id.Family, id.Protocol}
+		if c.settings.JointPorts {
+			n.protocol, id.Protocol = "", ""
+		}
+		if needs[n] == nil {
+			needs[n] = map[model.ID]bool{}
+		}
+		needs[n][id] = true
+	}
+	for n, ids := range needs {
+		left := 0
+		for port := c.settings.Range.First; port <= c.settings.Range.Last; port++ {
+			if n.protocol != "" && free(n.protocol, n.family, port) ||
+				n.protocol == "" && free(npl.TCP, n.family, port) && free(npl.UDP, n.family, port) && free(npl.SCTP, n.family, port) {
+				left++
 			}
-			if free < n {
-				return true
-			}
+		}
+		if left < len(ids) {
+			return true
 		}
 	}
 	return false

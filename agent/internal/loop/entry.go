@@ -66,6 +66,8 @@ func (l *Loop) classify(now time.Time, v view) {
 		switch {
 		case v.listed[k][e.id.PodUID]: // still readable by anyone
 			e.off = time.Time{}
+		case l.watermarks != nil && l.confirmed(k): // no load balancer lists it any more
+			e.off = now
 		case e.off.IsZero():
 			e.off = now.Add(l.settings.WithdrawGrace)
 		}

@@ -90,22 +90,26 @@ func (l *Loop) apply(now time.Time, touched []model.Key, recool map[model.Key]ti
 		if e.live.IsValid() {
 			change.Delete = append(change.Delete, dk)
 		}
-		if l.settings.CoolDown > 0 {
-			change.Cool[dk] = l.settings.CoolDown
+		if rest := l.rest(); rest > 0 {
+			change.Cool[dk] = rest
 		}
 	}
 	if !change.Empty() {
-		if err := l.kernel.Apply(change); err != nil {
+		err := l.kernel.Apply(change)
+		l.metrics.transaction(err)
+		if err != nil {
 			return fmt.Errorf("programming %d node ports and removing %d: %w", len(change.Set), len(change.Delete), err)
 		}
 	}
-	for k := range recool {
+	for k, until := range recool {
+		l.withdrawals.remembered(now, k, until.Sub(now))
 		delete(l.recool, k)
 	}
 	for _, k := range touched {
 		e := l.entries[k]
 		if !e.ends() {
 			e.live = e.target
+			delete(l.withdrawals.kernel, k)
 			l.log.Info("node port programmed", l.fields(k, e)...)
 			continue
 		}
@@ -113,6 +117,7 @@ func (l *Loop) apply(now time.Time, touched []model.Key, recool map[model.Key]ti
 			l.kernel.Release(dataplane.Key(k))
 		}
 		l.alloc.Release(k, now.Add(l.settings.CoolDown))
+		l.withdrawals.remembered(now, k, l.rest())
 		delete(l.entries, k)
 		l.log.Info("node port removed", l.fields(k, e)...)
 	}
@@ -121,9 +126,9 @@ func (l *Loop) apply(now time.Time, touched []model.Key, recool map[model.Key]ti
 
 // readAgain corrects the account by what the kernel really holds.
 func (l *Loop) readAgain(now time.Time) error {
-	found, err := l.kernel.Load()
+	found, err := l.load()
 	if err != nil {
-		return fmt.Errorf("reading what the kernel holds: %w", err)
+		return err
 	}
 	for k, e := range l.entries {
 		e.live = found.Mappings[dataplane.Key(k)]
@@ -133,13 +138,28 @@ func (l *Loop) readAgain(now time.Time) error {
 			l.orphan(k, target)
 		}
 	}
+	clear(l.withdrawals.kernel)
+	for k, left := range found.Cooling {
+		l.withdrawals.remembered(now, model.Key(k), left)
+	}
+	l.remember(now)
 	for k, until := range l.alloc.Cooling() {
-		if _, known := found.Cooling[dataplane.Key(k)]; !known && until.After(now) {
+		if _, known := found.Cooling[dataplane.Key(k)]; !known && until.After(now) && l.watermarks == nil {
 			l.recool[k] = until
 		}
 	}
 	l.reread = false
 	return nil
+}
+
+// load reads what the kernel holds.
+func (l *Loop) load() (dataplane.Snapshot, error) {
+	found, err := l.kernel.Load()
+	if err != nil {
+		l.metrics.Errors.WithLabelValues(ErrorKernelRead).Inc()
+		return found, fmt.Errorf("reading what the kernel holds: %w", err)
+	}
+	return found, nil
 }
 
 // orphan takes charge of a rule that belongs to no Pod, so that the next transaction removes it.
@@ -170,6 +190,7 @@ func (l *Loop) compare(now time.Time) error {
 	}
 	n, err := l.kernel.Repair(want)
 	if err != nil {
+		l.metrics.Errors.WithLabelValues(ErrorKernelWrite).Inc()
 		l.reread = true
 		return fmt.Errorf("comparing the kernel with what it should hold: %w", err)
 	}

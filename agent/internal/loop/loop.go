@@ -21,6 +21,7 @@ import (
 	"github.com/nplbridge/nplbridge/agent/internal/ports"
 	"github.com/nplbridge/nplbridge/agent/internal/publish"
 	"github.com/nplbridge/nplbridge/agent/npl"
+	"github.com/nplbridge/nplbridge/agent/watermark"
 )
 
 // Inventory is what exists, from synced caches.
@@ -28,6 +29,16 @@ type Inventory interface {
 	Node() model.Node
 	Pods() []model.Pod
 	Services() []model.Service // the enabled ones
+	// Arrivals are the times at which Pods came or changed since the last call, Deletions the resourceVersions at which others
+	// were deleted, by UID. Version is the resourceVersion of Pods that everything returned before is at most as new as.
+	Arrivals() map[string]time.Time
+	Deletions() map[string]string
+	Version() string
+}
+
+// Watermarks are what load balancers say that they have removed; an error means that it is not known who says anything.
+type Watermarks interface {
+	Marks() ([]watermark.Watermark, error)
 }
 
 // Dataplane is the kernel. See package dataplane for what each method promises.
@@ -44,6 +55,7 @@ type Dataplane interface {
 type Publisher interface {
 	Set([]publish.Desired)
 	Published(model.Pod) ([]npl.Mapping, error)
+	Since(model.Pod) (resourceVersion string)
 	Failure(uid string) error
 }
 
@@ -75,14 +87,15 @@ const (
 
 // Loop is the agent's heart. Only its own goroutine touches its state; what others may read is in Document.
 type Loop struct {
-	inventory Inventory
-	kernel    Dataplane
-	publisher Publisher
-	reporter  Reporter
-	clock     clock.WithTicker
-	log       *zap.Logger
-	metrics   *Metrics
-	settings  Settings
+	inventory  Inventory
+	kernel     Dataplane
+	publisher  Publisher
+	watermarks Watermarks // nil: time alone frees a port
+	reporter   Reporter
+	clock      clock.WithTicker
+	log        *zap.Logger
+	metrics    *Metrics
+	settings   Settings
 
 	trigger   chan struct{}
 	repairNow atomic.Bool
@@ -94,6 +107,9 @@ type Loop struct {
 	recool   map[model.Key]time.Time // cooling ports that the kernel does not know of
 	repaired time.Time               // when the kernel was last compared
 	reported map[model.Refusal]bool
+	arrived  map[string]time.Time // since when a Pod needs what is not published yet, by UID
+	// withdrawals is what confirms that a port is free.
+	withdrawals withdrawals
 
 	mu        sync.Mutex
 	document  Document
@@ -101,16 +117,18 @@ type Loop struct {
 	kernelErr error // of the last pass
 }
 
-// New returns a loop that has not started.
-func New(inv Inventory, kernel Dataplane, pub Publisher, rep Reporter, clk clock.WithTicker, log *zap.Logger, m *Metrics, s Settings) *Loop {
+// New returns a loop that has not started. Without marks, time alone frees a port.
+func New(inv Inventory, kernel Dataplane, pub Publisher, marks Watermarks, rep Reporter, clk clock.WithTicker, log *zap.Logger, m *Metrics, s Settings) *Loop {
 	m.RangeSize.Set(float64(s.Range.Size()))
 	return &Loop{
-		inventory: inv, kernel: kernel, publisher: pub, reporter: rep, clock: clk, log: log, metrics: m, settings: s,
-		trigger:  make(chan struct{}, 1),
-		alloc:    ports.New(s.Range, s.Cursor, s.JointPorts),
-		entries:  map[model.Key]*entry{},
-		recool:   map[model.Key]time.Time{},
-		reported: map[model.Refusal]bool{},
+		inventory: inv, kernel: kernel, publisher: pub, watermarks: marks, reporter: rep, clock: clk, log: log, metrics: m, settings: s,
+		trigger:     make(chan struct{}, 1),
+		alloc:       ports.New(s.Range, s.Cursor, s.JointPorts),
+		entries:     map[model.Key]*entry{},
+		recool:      map[model.Key]time.Time{},
+		reported:    map[model.Refusal]bool{},
+		arrived:     map[string]time.Time{},
+		withdrawals: newWithdrawals(),
 	}
 }
 

@@ -49,7 +49,9 @@ type CoolingStatus struct {
 	Protocol npl.Protocol `json:"protocol"`
 	Family   npl.Family   `json:"family"`
 	NodePort uint16       `json:"nodePort"`
-	Until    time.Time    `json:"until"`
+	Until    time.Time    `json:"until"` // not before
+	// WaitingFor names what has to confirm that no load balancer lists the port; with portReuse confirmed only.
+	WaitingFor []string `json:"waitingFor,omitempty"`
 }
 
 // RefusalStatus is one thing that is wanted and cannot be, and why.
@@ -89,7 +91,7 @@ func (l *Loop) Kernel() error {
 }
 
 // report tells people, metrics and the status document what the pass came to.
-func (l *Loop) report(now time.Time, v view, err, kernelErr error) {
+func (l *Loop) report(now time.Time, v view, missing []model.ID, err, kernelErr error) {
 	slices.SortFunc(v.refusals, model.Refusal.Compare)
 	current := map[model.Refusal]bool{}
 	for _, r := range v.refusals {
@@ -105,7 +107,8 @@ func (l *Loop) report(now time.Time, v view, err, kernelErr error) {
 	}
 	l.reported = current
 	cooling := l.alloc.Cooling()
-	l.metrics.state(l.alloc.Owners(), cooling, current)
+	l.metrics.refusals(current)
+	l.metrics.ports(l.settings.Range, census{owners: l.alloc.Owners(), cooling: cooling, hostPorts: v.model.HostPorts, missing: missing}, now)
 
 	d := Document{
 		Node: l.inventory.Node().Name, At: now, Addresses: []netip.Addr{}, PortRange: PortRange(l.settings.Range),
@@ -131,7 +134,7 @@ func (l *Loop) report(now time.Time, v view, err, kernelErr error) {
 		}
 	}
 	for k, until := range cooling {
-		d.Cooling = append(d.Cooling, CoolingStatus{k.Protocol, k.Family, k.NodePort, until})
+		d.Cooling = append(d.Cooling, CoolingStatus{k.Protocol, k.Family, k.NodePort, until, l.waitingFor(k)})
 	}
 	slices.SortFunc(d.Cooling, func(a, b CoolingStatus) int {
 		return dataplane.Key{Protocol: a.Protocol, Family: a.Family, NodePort: a.NodePort}.Compare(dataplane.Key{Protocol: b.Protocol, Family: b.Family, NodePort: b.NodePort})

@@ -36,7 +36,7 @@ func running(t *testing.T, before func(op string) error) (*Loop, *counting, *ker
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := New(c, k, c, c, clock.RealClock{}, zap.NewNop(), m, Settings{RepairInterval: 30 * time.Second})
+	l := New(c, k, c, nil, c, clock.RealClock{}, zap.NewNop(), m, Settings{RepairInterval: 30 * time.Second})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); l.Run(ctx) }()

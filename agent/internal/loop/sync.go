@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nplbridge/nplbridge/agent/internal/dataplane"
@@ -30,26 +31,28 @@ func (l *Loop) sync(now time.Time) (time.Time, error) {
 		l.recool[k] = rest
 	}
 	if err := l.readKernel(now, v); err != nil {
-		l.report(now, v, err, err)
+		l.report(now, v, nil, err, err)
 		return time.Time{}, err
 	}
 	l.keepCooling(now, v)
-	l.alloc.Expire(now, func(model.Key) bool { return true })
+	l.alloc.Expire(now, l.confirmed)
+	l.prune()
 	l.move(&v)
 	l.classify(now, v)
 	l.hold(v.refuse)
-	waiting, err := l.allocate(&v)
+	missing, err := l.allocate(now, &v)
+	l.remember(now)
 	kernelErr := l.program(now)
 	if l.remembered() {
 		l.publisher.Set(l.desired(v))
 		kernelErr = errors.Join(kernelErr, l.compare(now))
 	}
 	err = errors.Join(err, kernelErr)
-	l.report(now, v, err, kernelErr)
+	l.report(now, v, missing, err, kernelErr)
 
 	next := earlier(l.repaired.Add(l.settings.RepairInterval), l.withdrawAt())
-	if waiting {
-		next = earlier(next, l.nextFree())
+	if len(missing) > 0 {
+		next = earlier(next, l.nextFree(now))
 	}
 	if l.reread {
 		next = earlier(next, now)
@@ -57,18 +60,28 @@ func (l *Loop) sync(now time.Time) (time.Time, error) {
 	return next, err
 }
 
-// keepCooling prolongs the rest of freed ports that an annotation still lists: their withdrawal is not confirmed.
+// keepCooling prolongs the rest of freed ports that an annotation still lists: their withdrawal has not begun. A port that was free and is
+// listed all the same, whoever wrote that, rests in the same way: somebody may send it traffic for that Pod.
 func (l *Loop) keepCooling(now time.Time, v view) {
-	for k := range l.alloc.Cooling() {
-		if len(v.listed[k]) > 0 {
-			l.alloc.Cool(k, now.Add(l.settings.CoolDown))
+	cooling, rest := l.alloc.Cooling(), now.Add(l.settings.CoolDown)
+	for k := range v.listed {
+		_, cools := cooling[k]
+		if l.entries[k] != nil || !cools && !l.alloc.Allowed(k) {
+			continue
+		}
+		l.alloc.Cool(k, rest)
+		if !cools {
+			l.recool[k] = rest
 		}
 	}
 }
 
-func (l *Loop) nextFree() (next time.Time) {
+// nextFree returns when the next cooling port may be free, or the zero time. One that waits for a watermark is freed by its arrival.
+func (l *Loop) nextFree(now time.Time) (next time.Time) {
 	for _, until := range l.alloc.Cooling() {
-		next = earlier(next, until)
+		if now.Before(until) {
+			next = earlier(next, until)
+		}
 	}
 	return next
 }
@@ -84,6 +97,7 @@ func (l *Loop) probe(v *view, podUID string, failed *error) ports.Probe {
 			err := l.kernel.Reserve(dataplane.Key(k))
 			if err != nil && !errors.Is(err, dataplane.ErrPortBusy) {
 				*failed = fmt.Errorf("reserving node port %s: %w", keyName(k), err)
+				l.metrics.Errors.WithLabelValues(ErrorSocket).Inc()
 			}
 			return err == nil
 		},
@@ -120,9 +134,9 @@ func (l *Loop) move(v *view) {
 	}
 }
 
-// allocate gives ports to the mappings that have none: all that a Pod lacks, or none. It reports whether a Pod has to wait for
-// ports that cool.
-func (l *Loop) allocate(v *view) (waiting bool, err error) {
+// allocate gives ports to the mappings that have none: all that a Pod lacks, or none. It returns the mappings for which there is no
+// port.
+func (l *Loop) allocate(now time.Time, v *view) (missing []model.ID, err error) {
 	for _, p := range v.model.Pods {
 		var lacking []model.ID
 		for _, w := range p.Wants {
@@ -146,16 +160,28 @@ func (l *Loop) allocate(v *view) (waiting bool, err error) {
 			err = errors.Join(err, fmt.Errorf("Pod %s: %w", p.Pod, failed))
 			continue
 		}
-		waiting = true
-		more, free := "1 more node port", "none"
-		if n := len(lacking); n > 1 {
-			more, free = fmt.Sprintf("%d more node ports", n), "not that many"
-		}
-		v.refuse(model.Refusal{Reason: PortsExhausted, PodUID: p.Pod.UID, Pod: p.Pod.String(), Message: fmt.Sprintf(
-			"Pod %s needs %s, and portRange %d-%d has %s free: widen portRange, shorten coolDown, or wait for ports to cool down",
-			p.Pod, more, l.settings.Range.First, l.settings.Range.Last, free)})
+		missing = append(missing, lacking...)
+		v.refuse(l.exhausted(p.Pod, len(lacking), l.blockers(now, lacking)))
 	}
-	return waiting, err
+	return missing, err
+}
+
+// exhausted says that there are not enough node ports for a Pod, and what the ports wait for that are left.
+func (l *Loop) exhausted(pod model.Pod, lacking int, blockers []string) model.Refusal {
+	more, free := "1 more node port", "none"
+	if lacking > 1 {
+		more, free = fmt.Sprintf("%d more node ports", lacking), "not that many"
+	}
+	r := model.Refusal{Reason: PortsExhausted, PodUID: pod.UID, Pod: pod.String(), Message: fmt.Sprintf("Pod %s needs %s, and portRange %d-%d has %s free",
+		pod, more, l.settings.Range.First, l.settings.Range.Last, free)}
+	if len(blockers) == 0 {
+		r.Message += ": widen portRange, shorten coolDown, or wait for ports to cool down"
+		return r
+	}
+	r.Reason = PortsUnconfirmed
+	r.Message += "; others have cooled down, but a load balancer may still list them: waiting for " + strings.Join(blockers, ", ") +
+		"; see that this lbsync runs and reaches its load balancer, or retire it if it is gone for good"
+	return r
 }
 
 // desired is what every Pod's annotation should say: the mappings the kernel has. While a mapping moves, its old port is
@@ -173,7 +199,7 @@ func (l *Loop) desired(v view) []publish.Desired {
 	}
 	out := make([]publish.Desired, 0, len(v.model.Pods))
 	for _, p := range v.model.Pods {
-		d := publish.Desired{Pod: p.Pod, Leave: p.Pod.Vanishing} // a patch would come too late for many, and nobody balances to a finished Pod
+		d := publish.Desired{Pod: p.Pod, Since: l.arrived[p.Pod.UID], Leave: p.Pod.Vanishing} // a patch would come too late for many, and nobody balances to a finished Pod
 		for _, w := range p.Wants {
 			nodePort := w.HostPort
 			if nodePort == 0 {
@@ -183,7 +209,12 @@ func (l *Loop) desired(v view) []publish.Desired {
 				d.Mappings = append(d.Mappings, npl.Mapping{PodPort: w.ID.PodPort, NodeIP: w.NodeIP, NodePort: nodePort, Protocol: w.ID.Protocol, Family: w.ID.Family})
 			}
 		}
+		d.Complete = len(d.Mappings) == len(p.Wants) && len(p.Wants) > 0
+		if len(d.Mappings) == len(p.Wants) && npl.Equal(d.Mappings, v.published[p.Pod.UID]) {
+			delete(l.arrived, p.Pod.UID) // it has what it needs
+		}
 		out = append(out, d)
 	}
+	maps.DeleteFunc(l.arrived, func(uid string, _ time.Time) bool { _, known := v.pods[uid]; return !known })
 	return out
 }

@@ -5,29 +5,8 @@ import (
 	"net/netip"
 
 	"github.com/nplbridge/nplbridge/agent/internal/model"
+	"github.com/nplbridge/nplbridge/agent/npl"
 )
-
-// The reasons this package refuses for; package model has the others.
-const (
-	// PortsExhausted: no free node port is left for everything the Pod needs. It gets them as soon as they are free.
-	PortsExhausted model.Reason = "PortsExhausted"
-	// PortBusy: another process holds a port that is in use for a Pod already.
-	PortBusy model.Reason = "PortBusy"
-	// PortTaken: a Pod came with a host port that is in use for another Pod, and there is no other port to move that one to.
-	PortTaken model.Reason = "PortTaken"
-	// AnnotationUnreadable: somebody wrote junk into the annotation. It is replaced.
-	AnnotationUnreadable model.Reason = "AnnotationUnreadable"
-	// PublishFailed: the API server refuses the annotation. It is tried again.
-	PublishFailed model.Reason = "PublishFailed"
-)
-
-// Reasons are all reasons for which something can be refused.
-func Reasons() []model.Reason {
-	return []model.Reason{
-		model.ServiceTypeUnsupported, model.TargetPortUnknown, model.PodAddressMissing, model.NodeAddressMissing, model.FamilyUnsupported,
-		PortsExhausted, PortBusy, PortTaken, AnnotationUnreadable, PublishFailed,
-	}
-}
 
 // view is one pass's reading of the world, arranged for look-up.
 type view struct {
@@ -38,18 +17,30 @@ type view struct {
 	// listed has the UIDs of the Pods whose annotations list a node port. While one does, somebody may send it traffic.
 	listed   map[model.Key]map[string]bool
 	refusals []model.Refusal
+	// published is what anyone may read in a Pod's annotation, by UID; versions since when, also of Pods that are not in the model.
+	published map[string][]npl.Mapping
+	versions  map[string]string
+	version   string // all of this is at least as old
 }
 
 func (l *Loop) look() view {
+	arrivals, deletions := l.inventory.Arrivals(), l.inventory.Deletions() // first: what they tell is in the rest, too
+	pods := l.inventory.Pods()
 	m := model.Build(model.Input{
 		Node:           l.inventory.Node(),
-		Pods:           l.inventory.Pods(),
+		Pods:           pods,
 		Services:       l.inventory.Services(),
 		Addresses:      l.settings.Addresses,
 		IPFamilies:     l.settings.IPFamilies,
 		KernelFamilies: l.kernel.Families(),
 	})
-	v := view{model: m, pods: map[string]model.Pod{}, wants: map[model.ID]model.Want{}, used: map[netip.Addr]bool{}, listed: map[model.Key]map[string]bool{}, refusals: m.Refusals}
+	v := view{
+		model: m, pods: map[string]model.Pod{}, wants: map[model.ID]model.Want{}, used: map[netip.Addr]bool{}, listed: map[model.Key]map[string]bool{}, refusals: m.Refusals,
+		published: map[string][]npl.Mapping{}, versions: map[string]string{}, version: l.inventory.Version(),
+	}
+	for _, p := range pods {
+		v.versions[p.UID] = p.ResourceVersion
+	}
 	for _, p := range m.Pods {
 		v.pods[p.Pod.UID] = p.Pod
 		for _, ip := range p.Pod.IPs {
@@ -64,6 +55,7 @@ func (l *Loop) look() view {
 		if err != nil {
 			v.refuse(model.Refusal{Reason: AnnotationUnreadable, PodUID: p.Pod.UID, Pod: p.Pod.String(), Message: fmt.Sprintf("Pod %s: %v; it is replaced by what is true", p.Pod, err)})
 		}
+		v.published[p.Pod.UID], v.versions[p.Pod.UID] = published, l.publisher.Since(p.Pod)
 		for _, m := range published {
 			k := model.Key{Protocol: m.Protocol, Family: m.Family, NodePort: m.NodePort}
 			if v.listed[k] == nil {
@@ -75,7 +67,25 @@ func (l *Loop) look() view {
 			v.refuse(model.Refusal{Reason: PublishFailed, PodUID: p.Pod.UID, Pod: p.Pod.String(), Message: err.Error()})
 		}
 	}
+	for uid, at := range arrivals {
+		if _, known := l.arrived[uid]; !known {
+			l.arrived[uid] = at
+		}
+	}
+	l.heed(v, deletions)
 	return v
+}
+
+// heed learns what was withdrawn, and what the load balancers say about it.
+func (l *Loop) heed(v view, deletions map[string]string) {
+	if l.watermarks == nil {
+		return
+	}
+	if l.withdrawals.first == "" {
+		l.withdrawals.first = v.version
+	}
+	l.withdrawals.marks, l.withdrawals.unknown = l.watermarks.Marks()
+	l.withdrawals.observe(v, deletions)
 }
 
 func (v *view) refuse(r model.Refusal) { v.refusals = append(v.refusals, r) }

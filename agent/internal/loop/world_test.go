@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +22,7 @@ import (
 	"github.com/nplbridge/nplbridge/agent/internal/ports"
 	"github.com/nplbridge/nplbridge/agent/internal/publish"
 	"github.com/nplbridge/nplbridge/agent/npl"
+	"github.com/nplbridge/nplbridge/agent/watermark"
 )
 
 // fataler is what testing.T and rapid.T have in common.
@@ -38,10 +41,21 @@ type world struct {
 	kernel   *kerneltest.Kernel
 	settings Settings
 	loop     *Loop
+	metrics  *Metrics
 
 	pods     map[string]*model.Pod
 	services map[string]model.Service
 	node     model.Node
+
+	version   int                  // of Pods
+	seen      map[string]model.Pod // by UID, as they were at version
+	since     map[string]string    // the version at which each annotation became what it is
+	deletions map[string]string    // that the process has not been told of
+	arrivals  map[string]time.Time
+
+	confirmed bool // portReuse
+	balancers map[string]*balancer
+	marksErr  error
 
 	desired map[string]publish.Desired // what the loop wants published and the API does not have yet
 	apiDown bool
@@ -59,6 +73,13 @@ type world struct {
 	// advertised are ports that have been published since they were programmed for their owner.
 	advertised map[dataplane.Key]bool
 	nextIP     uint32
+}
+
+// balancer is a load balancer and the lbsync that writes it.
+type balancer struct {
+	mark watermark.Watermark
+	// lists are the UIDs of the Pods that it believes to be behind a node port.
+	lists map[model.Key]map[string]bool
 }
 
 type freed struct {
@@ -79,6 +100,7 @@ func newWorld(t fataler) *world {
 		},
 		pods: map[string]*model.Pod{}, services: map[string]model.Service{},
 		node:    model.Node{Name: "node-1", Addresses: []model.NodeAddress{{Type: "InternalIP", IP: netip.MustParseAddr("192.0.2.1")}}},
+		version: 1, seen: map[string]model.Pod{}, since: map[string]string{}, deletions: map[string]string{}, arrivals: map[string]time.Time{}, balancers: map[string]*balancer{},
 		desired: map[string]publish.Desired{}, freed: map[dataplane.Key]freed{}, owners: map[dataplane.Key]string{}, targets: map[dataplane.Key]netip.AddrPort{}, lost: map[dataplane.Key]bool{}, advertised: map[dataplane.Key]bool{},
 	}
 	w.kernel = kerneltest.New(w.clock)
@@ -100,7 +122,12 @@ func (w *world) start() {
 	if err != nil {
 		w.t.Fatalf("%v", err)
 	}
-	w.loop = New(w, w.kernel, w, w, w.clock, zap.NewNop(), metrics, w.settings)
+	var marks Watermarks
+	if w.confirmed {
+		marks = w
+	}
+	w.loop = New(w, w.kernel, w, marks, w, w.clock, zap.NewNop(), metrics, w.settings)
+	w.metrics = metrics
 }
 
 // step is one write of the process: it may die there.
@@ -166,12 +193,97 @@ func (w *world) after(d time.Duration) {
 func (w *world) Node() model.Node { return w.node }
 
 func (w *world) Pods() []model.Pod {
+	w.happen()
 	var out []model.Pod
 	for _, p := range w.pods {
 		out = append(out, *p)
 	}
 	return out
 }
+
+// happen gives a version to each thing that tests have done to Pods since it was last called.
+func (w *world) happen() {
+	for _, uid := range slices.Sorted(maps.Keys(w.pods)) {
+		now, before := w.pods[uid], w.seen[uid]
+		if before.UID != "" && reflect.DeepEqual(before, *now) {
+			continue
+		}
+		w.version++
+		now.ResourceVersion = strconv.Itoa(w.version)
+		if before.UID == "" || before.Annotation != now.Annotation || before.Annotated != now.Annotated {
+			w.since[uid] = now.ResourceVersion
+		}
+		kept := *now
+		kept.IPs, kept.Ports, kept.Labels = slices.Clone(now.IPs), slices.Clone(now.Ports), maps.Clone(now.Labels)
+		w.seen[uid] = kept
+		if _, known := w.arrivals[uid]; !known {
+			w.arrivals[uid] = w.clock.Now()
+		}
+	}
+	for _, uid := range slices.Sorted(maps.Keys(w.seen)) {
+		if w.pods[uid] == nil {
+			w.version++
+			w.deletions[uid] = strconv.Itoa(w.version)
+			delete(w.seen, uid)
+		}
+	}
+}
+
+func (w *world) Version() string {
+	w.happen()
+	return strconv.Itoa(w.version)
+}
+
+func (w *world) Deletions() map[string]string {
+	w.happen()
+	out := w.deletions
+	w.deletions = map[string]string{}
+	return out
+}
+
+func (w *world) Arrivals() map[string]time.Time {
+	w.happen()
+	out := w.arrivals
+	w.arrivals = map[string]time.Time{}
+	return out
+}
+
+// Watermarks.
+
+func (w *world) Marks() ([]watermark.Watermark, error) {
+	var out []watermark.Watermark
+	for _, name := range slices.Sorted(maps.Keys(w.balancers)) {
+		out = append(out, w.balancers[name].mark)
+	}
+	return out, w.marksErr
+}
+
+// balance lets a load balancer take up what the annotations say now; the first time it also appears. Node ports are added at once;
+// those that no annotation lists any more are removed only with removals, and otherwise not even acknowledged.
+func (w *world) balance(name string, removals bool) {
+	w.happen()
+	b := w.balancers[name]
+	if b == nil {
+		b = &balancer{mark: watermark.Watermark{Instance: "lb/" + name, LoadBalancer: "haproxy"}, lists: map[model.Key]map[string]bool{}}
+		w.balancers[name], removals = b, true
+	}
+	if removals {
+		clear(b.lists)
+		b.mark.Seen = w.Version()
+	}
+	for uid, pod := range w.pods {
+		for _, m := range w.listed(pod) {
+			k := model.Key{Protocol: m.Protocol, Family: m.Family, NodePort: m.NodePort}
+			if b.lists[k] == nil {
+				b.lists[k] = map[string]bool{}
+			}
+			b.lists[k][uid] = true
+		}
+	}
+}
+
+// retire removes a load balancer with all it lists.
+func (w *world) retire(name string) { delete(w.balancers, name) }
 
 func (w *world) Services() []model.Service { return slices.Collect(maps.Values(w.services)) }
 
@@ -201,6 +313,11 @@ func (w *world) Published(pod model.Pod) ([]npl.Mapping, error) {
 		return nil, nil
 	}
 	return npl.Decode(p.Annotation)
+}
+
+func (w *world) Since(pod model.Pod) string {
+	w.happen()
+	return w.since[pod.UID]
 }
 
 func (w *world) Failure(string) error {
@@ -289,6 +406,13 @@ func (w *world) committed(c dataplane.Change) {
 		owner := w.ownerOf(target.Addr())
 		if before, ok := w.freed[k]; ok && before.owner != owner && w.clock.Since(before.at) < w.settings.CoolDown {
 			w.t.Fatalf("I2: %s goes from Pod %q to Pod %q after %s", k, before.owner, owner, w.clock.Since(before.at))
+		}
+		for name, b := range w.balancers {
+			for uid := range b.lists[model.Key(k)] {
+				if w.confirmed && uid != owner {
+					w.t.Fatalf("I3: %s goes to Pod %q, and load balancer %s still lists it for Pod %q", k, owner, name, uid)
+				}
+			}
 		}
 		if before, ok := w.owners[k]; ok && before != owner {
 			w.t.Fatalf("I2: %s is taken from Pod %q for Pod %q", k, before, owner)

@@ -5,10 +5,8 @@ package publish
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -53,6 +51,17 @@ type Desired struct {
 	Pod      model.Pod
 	Mappings []npl.Mapping
 	Leave    bool // whatever the annotation says, it stays
+	// Since is when the Pod became what needs these mappings, zero if it was not the Pod that changed; Complete is whether they are all
+	// that it needs. Both are only handed through.
+	Since    time.Time
+	Complete bool
+}
+
+// Outcome is how one patch ended.
+type Outcome struct {
+	Desired
+	Result Result
+	Class  Class // of the error; empty unless Result is Failed
 }
 
 // Publisher makes annotations what they should be, several at a time and each with its own retry, so that one Pod that cannot
@@ -60,7 +69,7 @@ type Desired struct {
 type Publisher struct {
 	patch   func(context.Context, Desired) (*corev1.Pod, error)
 	log     *zap.Logger
-	done    func(Result)
+	done    func(Outcome)
 	limiter *rate.Limiter
 	queue   workqueue.TypedRateLimitingInterface[string] // of Pod UIDs
 
@@ -86,15 +95,17 @@ func (s *state) satisfied() bool {
 
 // value is an annotation at one resourceVersion.
 type value struct {
-	raw      string
-	present  bool
-	version  string
+	raw     string
+	present bool
+	version string
+	// since is the first version known to say the same.
+	since    string
 	mappings []npl.Mapping
 	err      error // raw cannot be read, or not all of it
 }
 
 func newValue(raw string, present bool, version string) value {
-	v := value{raw: raw, present: present, version: version}
+	v := value{raw: raw, present: present, version: version, since: version}
 	if present {
 		v.mappings, v.err = npl.Decode(raw)
 	}
@@ -110,7 +121,7 @@ func (v value) means(ms []npl.Mapping) bool {
 }
 
 // New returns a publisher. After each patch, done is called from its goroutine.
-func New(client kubernetes.Interface, log *zap.Logger, done func(Result)) *Publisher {
+func New(client kubernetes.Interface, log *zap.Logger, done func(Outcome)) *Publisher {
 	return &Publisher{
 		patch:   func(ctx context.Context, d Desired) (*corev1.Pod, error) { return Patch(ctx, client, d) },
 		log:     log,
@@ -176,6 +187,18 @@ func (p *Publisher) Published(pod model.Pod) ([]npl.Mapping, error) {
 	return npl.Canonical(slices.Concat(v.mappings, s.attempted)), v.err
 }
 
+// Since returns the first resourceVersion at which a Pod's annotation says what Published returns; "" if that is not known: the Pod is
+// gone, and its deletion has not been seen yet.
+func (p *Publisher) Since(pod model.Pod) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.observe(pod)
+	if s.gone {
+		return ""
+	}
+	return s.effective().since
+}
+
 // Failure returns why the last attempt to patch a Pod failed, or nil.
 func (p *Publisher) Failure(uid string) error {
 	p.mu.Lock()
@@ -199,6 +222,9 @@ func (p *Publisher) observe(pod model.Pod) *state {
 	}
 	s.cached.version = pod.ResourceVersion
 	if s.acked != nil && !newer(s.acked.version, pod.ResourceVersion) {
+		if s.acked.raw == s.cached.raw && s.acked.present == s.cached.present { // it is ours, perhaps with a later change of something else
+			s.cached.since = s.acked.since
+		}
 		s.acked = nil
 	}
 	return s
@@ -238,7 +264,8 @@ func (p *Publisher) next(ctx context.Context) bool {
 	if ctx.Err() != nil {
 		return true
 	}
-	p.done(p.record(uid, desired, got, err))
+	result, class := p.record(uid, desired, got, err)
+	p.done(Outcome{desired, result, class})
 	return true
 }
 
@@ -254,7 +281,7 @@ func (p *Publisher) due(uid string) (Desired, bool) {
 }
 
 // record keeps the outcome of a patch and arranges for what follows from it.
-func (p *Publisher) record(uid string, d Desired, got *corev1.Pod, err error) Result {
+func (p *Publisher) record(uid string, d Desired, got *corev1.Pod, err error) (Result, Class) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.pods[uid]
@@ -270,7 +297,7 @@ func (p *Publisher) record(uid string, d Desired, got *corev1.Pod, err error) Re
 		v := newValue(raw, present, got.ResourceVersion)
 		s.acked = &v
 		if !v.means(d.Mappings) {
-			err = fmt.Errorf("the API server stored %q instead: look for an admission webhook that rewrites annotation %s", raw, npl.Annotation)
+			err = fmt.Errorf("the API server stored %q instead: %w, annotation %s", raw, errRewritten, npl.Annotation)
 		}
 	}
 	switch {
@@ -280,17 +307,22 @@ func (p *Publisher) record(uid string, d Desired, got *corev1.Pod, err error) Re
 		if !s.satisfied() { // it has changed while we patched
 			p.queue.Add(uid)
 		}
-		return Success
+		return Success, ""
 	case IsGone(err):
 		s.failure, s.gone = nil, true
 		p.queue.Forget(uid)
 		p.log.Info("Pod no longer exists; its annotation was not written", zap.Stringer("pod", d.Pod), zap.String("uid", uid))
-		return Gone
+		return Gone, ""
 	default:
-		s.failure = fmt.Errorf("patching the annotation of Pod %s: %w", d.Pod, err)
-		p.queue.AddRateLimited(uid)
-		p.log.Warn("annotation was not written; trying again", zap.Stringer("pod", d.Pod), zap.String("uid", uid), zap.Error(err))
-		return Failed
+		class := classOf(err)
+		s.failure = fmt.Errorf("patching the annotation of Pod %s: %w%s", d.Pod, err, class.remedy())
+		if seconds, ok := apierrors.SuggestsClientDelay(err); ok && seconds > 0 {
+			p.queue.AddAfter(uid, min(time.Duration(seconds)*time.Second, lastRetry))
+		} else {
+			p.queue.AddRateLimited(uid)
+		}
+		p.log.Warn("annotation was not written; trying again", zap.Stringer("pod", d.Pod), zap.String("uid", uid), zap.String("class", string(class)), zap.Error(err))
+		return Failed, class
 	}
 }
 
@@ -310,26 +342,4 @@ func Patch(ctx context.Context, client kubernetes.Interface, d Desired) (*corev1
 		return nil, fmt.Errorf("encoding the patch: %w", err)
 	}
 	return client.CoreV1().Pods(d.Pod.Namespace).Patch(ctx, d.Pod.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: "npl-agent"}, "status")
-}
-
-// refused reports whether err is the API server's own answer that it did not do what it was asked. After any other error, such as
-// a time-out, it may have done it.
-func refused(err error) bool {
-	var status apierrors.APIStatus
-	return errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500
-}
-
-// IsGone reports whether err says that the Pod does not exist or has another UID: the API server answers a patch that names
-// the wrong UID with 422 on metadata.uid, or 409 as a failed UID precondition.
-func IsGone(err error) bool {
-	switch {
-	case apierrors.IsNotFound(err):
-		return true
-	case apierrors.IsInvalid(err):
-		return strings.Contains(err.Error(), "metadata.uid")
-	case apierrors.IsConflict(err):
-		return strings.Contains(err.Error(), "Precondition failed: UID")
-	default:
-		return false
-	}
 }

@@ -37,6 +37,7 @@ type api struct {
 	version int
 	answer  func() error // nil error = store it
 	results []Result
+	classes []Class
 }
 
 func newAPI(t *testing.T) (*api, *Publisher) {
@@ -65,10 +66,10 @@ func newAPI(t *testing.T) (*api, *Publisher) {
 		}
 		return true, pod, nil
 	})
-	p := New(a, zaptest.NewLogger(t), func(r Result) {
+	p := New(a, zaptest.NewLogger(t), func(o Outcome) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		a.results = append(a.results, r)
+		a.results, a.classes = append(a.results, o.Result), append(a.classes, o.Class)
 	})
 	return a, p
 }
