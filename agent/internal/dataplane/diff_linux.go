@@ -21,6 +21,90 @@ func (d difference) empty() bool {
 	return !d.create && !d.rebuild && len(d.del) == 0 && len(d.add) == 0
 }
 
+// step is compare for a change to a table that is known to be as it was last written. Its cost grows with the change, not
+// with the table.
+func (s *state) step(f *family, c Change, now time.Time) difference {
+	d := difference{del: map[string][]string{}, add: map[string]map[string]element{}}
+	after := map[string]element{} // what the keys of the change lead to; nothing: no data
+	cool := map[string]element{}
+	for _, k := range c.Delete {
+		if k.Family == f.ip {
+			after[encodeKey(k)] = element{}
+		}
+	}
+	for k, rest := range c.Cool {
+		if k.Family == f.ip {
+			cool[encodeKey(k)] = element{expires: now.Add(rest)}
+		}
+	}
+	for k, target := range c.Set {
+		if k.Family == f.ip {
+			after[encodeKey(k)] = element{data: encodeTarget(target)}
+		}
+	}
+	change := func(set, key string, wanted bool, w element, mapped bool) {
+		if have, ok := s.elements[set][key]; ok {
+			d.replace(set, key, have, wanted, w, mapped, now)
+		} else if wanted {
+			d.put(set, key, w)
+		}
+	}
+	pods := map[string]int{} // how many mappings more or less lead to an address
+	for _, key := range slices.Sorted(maps.Keys(after)) {
+		w := after[key]
+		mapped := w.data != ""
+		change(setPorts, key, mapped, w, mapped)
+		if set, port, known := portSet(key); known {
+			change(set, port, mapped, element{}, mapped)
+		}
+		if had := s.elements[setPorts][key].data; had != "" {
+			pods[f.podOf(had)]--
+		}
+		if mapped {
+			pods[f.podOf(w.data)]++
+			change(setCooling, key, false, element{}, true)
+		}
+	}
+	for _, pod := range slices.Sorted(maps.Keys(pods)) {
+		change(setHairpin, encodePair(pod), s.pods[pod]+pods[pod] > 0, element{}, false)
+	}
+	for _, key := range slices.Sorted(maps.Keys(cool)) {
+		w, touched := after[key]
+		if _, mapped := s.elements[setPorts][key]; touched && w.data == "" || !touched && !mapped {
+			change(setCooling, key, true, cool[key], false)
+		}
+	}
+	return d
+}
+
+// advance makes the state what it is after d was written.
+func (s *state) advance(f *family, d difference) {
+	for set, keys := range d.del {
+		for _, key := range keys {
+			if set == setPorts {
+				s.count(f, s.elements[set][key], -1)
+			}
+			delete(s.elements[set], key)
+		}
+	}
+	for set, elements := range d.add {
+		for key, e := range elements {
+			if set == setPorts {
+				s.count(f, e, +1)
+			}
+			s.elements[set][key] = e
+		}
+	}
+}
+
+// count keeps account of how many mappings lead to an address.
+func (s *state) count(f *family, e element, by int) {
+	pod := f.podOf(e.data)
+	if s.pods[pod] += by; s.pods[pod] == 0 {
+		delete(s.pods, pod)
+	}
+}
+
 // keys returns the keys of a set that the difference touches, sorted.
 func (d difference) keys(set string) []string {
 	keys := slices.Collect(maps.Keys(d.add[set]))
@@ -41,25 +125,38 @@ func compare(s *state, want wanted, now time.Time) difference {
 		for _, key := range slices.Sorted(maps.Keys(have)) {
 			w, wanted := elements[key]
 			_, mapped := want[setPorts][key]
-			cools := name == setCooling && !have[key].expires.IsZero()
-			switch {
-			case cools && !wanted && !mapped:
-			case cools && !have[key].expires.After(now): // the kernel has dropped it
-			case !wanted || !same(w, have[key]):
-				d.del[name] = append(d.del[name], key)
-			}
+			d.replace(name, key, have[key], wanted, w, mapped, now)
 		}
 		for key, w := range elements {
-			if h, ok := have[key]; ok && same(w, h) {
-				continue
+			if _, ok := have[key]; !ok {
+				d.put(name, key, w)
 			}
-			if d.add[name] == nil {
-				d.add[name] = map[string]element{}
-			}
-			d.add[name][key] = w
 		}
 	}
 	return d
+}
+
+// replace decides about an element that is there: mapped says whether its port is in use.
+func (d *difference) replace(set, key string, have element, wanted bool, w element, mapped bool, now time.Time) {
+	cools := set == setCooling && !have.expires.IsZero()
+	switch {
+	case wanted && same(w, have):
+		return
+	case cools && !wanted && !mapped:
+	case cools && !have.expires.After(now): // the kernel has dropped it
+	default:
+		d.del[set] = append(d.del[set], key)
+	}
+	if wanted {
+		d.put(set, key, w)
+	}
+}
+
+func (d *difference) put(set, key string, e element) {
+	if d.add[set] == nil {
+		d.add[set] = map[string]element{}
+	}
+	d.add[set][key] = e
 }
 
 // same allows for the kernel's clock tick and for the time a read takes.

@@ -99,26 +99,26 @@ func encodeInterface(index int) string {
 	return string(binary.NativeEndian.AppendUint32(nil, uint32(index)))
 }
 
+// podOf is the address in the data of a mapping.
+func (f *family) podOf(data string) string { return data[:min(len(data), int(f.addrType.Bytes))] }
+
 // hairpins are the pairs Pod -> same Pod of all targets.
-func hairpins(ports map[string]element, addrLen int) map[string]element {
+func (f *family) hairpins(ports map[string]element) map[string]element {
 	out := make(map[string]element, len(ports))
 	for _, e := range ports {
-		if len(e.data) >= addrLen {
-			out[encodePair(e.data[:addrLen])] = element{}
-		}
+		out[encodePair(f.podOf(e.data))] = element{}
 	}
 	return out
 }
 
-// portsOf are the node ports of one protocol, as elements "inet_service".
-func portsOf(p npl.Protocol, ports map[string]element) map[string]element {
-	out := map[string]element{}
-	for key := range ports {
+// portSet returns the set that repeats a key of the map, and its element "inet_service" there.
+func portSet(key string) (set, element string, ok bool) {
+	for _, p := range protocols {
 		if key[0] == protocolNumbers[p] {
-			out[key[4:6]] = element{}
+			return setOf(p), key[4:6], true
 		}
 	}
-	return out
+	return "", "", false
 }
 
 func families(v6 bool) []*family {

@@ -237,3 +237,41 @@ func TestStaleFlows(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// The short way of a change, which looks at its own keys only, must find what the long way finds.
+func TestStepEqualsCompare(t *testing.T) {
+	now := time.Unix(1000, 0)
+	rapid.Check(t, func(r *rapid.T) {
+		f := rapid.SampledFrom([]*family{ipv4, ipv6}).Draw(r, "family")
+		n := &NFT{now: func() time.Time { return now }, known: map[*family]*state{}, stale: map[*family]bool{}}
+		n.remember(f, &state{}, n.want(f, map[string]element{}, map[string]element{}))
+		key := rapid.Custom(func(r *rapid.T) Key {
+			return Key{rapid.SampledFrom(protocols).Draw(r, "protocol"), rapid.SampledFrom(bothFamilies).Draw(r, "of"), rapid.Uint16Range(1, 3).Draw(r, "port")}
+		})
+		keys := rapid.SliceOfN(key, 0, 4)
+		for range rapid.IntRange(1, 8).Draw(r, "steps") {
+			c := Change{Set: map[Key]netip.AddrPort{}, Cool: map[Key]time.Duration{}, Delete: keys.Draw(r, "delete")}
+			for _, k := range keys.Draw(r, "cool") {
+				c.Cool[k] = time.Duration(rapid.IntRange(1, 5).Draw(r, "seconds")) * time.Second
+			}
+			for _, k := range keys.Draw(r, "set") {
+				c.Set[k] = netip.AddrPortFrom(podAddr[rapid.IntRange(0, 1).Draw(r, "pod")][k.Family], rapid.Uint16Range(1, 2).Draw(r, "to"))
+			}
+			s := n.known[f]
+			long, short := compare(s, n.afterwards(f, s, c), now), s.step(f, c, now)
+			for _, d := range []difference{long, short} {
+				for _, keys := range d.del {
+					slices.Sort(keys)
+				}
+			}
+			if diff := cmp.Diff(long, short, cmp.AllowUnexported(difference{}, element{})); diff != "" {
+				r.Fatalf("long and short differ:\n%s", diff)
+			}
+			s.advance(f, short)
+			if rest := compare(s, n.afterwards(f, s, Change{}), now); !rest.empty() {
+				r.Fatalf("afterwards still different: %+v", rest)
+			}
+			now = now.Add(time.Duration(rapid.IntRange(0, 3).Draw(r, "later")) * time.Second)
+		}
+	})
+}

@@ -300,7 +300,7 @@ func TestReadsAreNotTorn(t *testing.T) {
 			continue
 		}
 		good++
-		if want, got := portsOf(npl.TCP, s.elements[setPorts]), s.elements[setOf(npl.TCP)]; !maps.Equal(got, want) {
+		if want, got := d.n.want(ipv4, s.elements[setPorts], nil)[setOf(npl.TCP)], s.elements[setOf(npl.TCP)]; !maps.Equal(got, want) {
 			t.Fatalf("read %d: %d ports in the map, %d in the set", good, len(want), len(got))
 		}
 	}

@@ -23,6 +23,8 @@ type state struct {
 	badSets, badChains []string
 	// elements by set; a set without an entry is missing.
 	elements map[string]map[string]element
+	// pods counts the mappings to each address. It is nil unless the table is as it was last written.
+	pods map[string]int
 }
 
 // readAttempts bounds how often a read starts again because somebody changes the ruleset meanwhile.

@@ -44,14 +44,33 @@ func (n *NFT) Apply(c Change) error {
 }
 
 func (n *NFT) applyFamily(f *family, c Change) error {
-	if n.known[f] == nil {
-		s, err := n.read(f)
-		if err != nil {
+	s := n.known[f]
+	if s == nil {
+		var err error
+		if s, err = n.read(f); err != nil {
 			return err
 		}
 		n.known[f] = s
 	}
-	ports, cooling := maps.Clone(n.known[f].elements[setPorts]), n.stillCooling(f)
+	if s.pods != nil && !n.stale[f] {
+		d := s.step(f, c, n.now())
+		if d.empty() {
+			return nil
+		}
+		if err := n.write(f, s, d); err == nil {
+			s.advance(f, d)
+			return nil
+		} else if err := n.lost(f, err); err != nil {
+			return err
+		}
+	}
+	_, _, err := n.sync(f, n.afterwards(f, s, c))
+	return err
+}
+
+// afterwards is what f's table shall hold after a change.
+func (n *NFT) afterwards(f *family, s *state, c Change) wanted {
+	ports, cooling := maps.Clone(s.elements[setPorts]), n.stillCooling(f)
 	if ports == nil {
 		ports = map[string]element{}
 	}
@@ -70,8 +89,20 @@ func (n *NFT) applyFamily(f *family, c Change) error {
 			ports[encodeKey(k)] = element{data: encodeTarget(target)}
 		}
 	}
-	_, _, err := n.sync(f, n.want(f, ports, cooling))
-	return err
+	return n.want(f, ports, cooling)
+}
+
+// lost is called when a transaction on f's table failed. It returns nil when a fresh read may help.
+func (n *NFT) lost(f *family, failure error) error {
+	n.stale[f] = true
+	// Acknowledgements of the failed transaction may still be waiting in the socket.
+	if err := n.kernel.dial(); err != nil {
+		return err
+	}
+	if !transient(failure) {
+		return failure
+	}
+	return nil
 }
 
 // Repair makes the tables equal to want, whatever was done to them: tables, chains, rules, sets and elements that are
@@ -162,10 +193,15 @@ func (n *NFT) want(f *family, ports, cooling map[string]element) wanted {
 	}
 	w := wanted{
 		setPorts: ports, setSelf: self, setCooling: cooling,
-		setHairpin: hairpins(ports, int(f.addrType.Bytes)), setUturn: uturn,
+		setHairpin: f.hairpins(ports), setUturn: uturn,
 	}
 	for _, p := range protocols {
-		w[setOf(p)] = portsOf(p, ports)
+		w[setOf(p)] = map[string]element{}
+	}
+	for key := range ports {
+		if set, port, known := portSet(key); known {
+			w[set][port] = element{}
+		}
 	}
 	return w
 }
@@ -201,13 +237,8 @@ func (n *NFT) sync(f *family, want wanted) (*state, difference, error) {
 		d := compare(s, want, n.now())
 		if !d.empty() {
 			if last = n.write(f, s, d); last != nil {
-				n.stale[f] = true
-				// Acknowledgements of the failed transaction may still be waiting in the socket.
-				if err := n.kernel.dial(); err != nil {
+				if err := n.lost(f, last); err != nil {
 					return nil, d, err
-				}
-				if !transient(last) {
-					return nil, d, last
 				}
 				continue
 			}
@@ -239,6 +270,9 @@ func (n *NFT) remember(f *family, had *state, want wanted) {
 	}
 	elements := maps.Clone(want)
 	elements[setCooling] = cooling
-	n.known[f] = &state{tableInfo: tableInfo{exists: true, comment: n.cfg.mark()}, elements: elements}
-	n.stale[f] = false
+	s := &state{tableInfo: tableInfo{exists: true, comment: n.cfg.mark()}, elements: elements, pods: map[string]int{}}
+	for _, e := range s.elements[setPorts] {
+		s.count(f, e, +1)
+	}
+	n.known[f], n.stale[f] = s, false
 }
