@@ -97,3 +97,7 @@ func protocol(p corev1.Protocol) npl.Protocol {
 	}
 	return npl.Protocol(strings.ToLower(string(p)))
 }
+
+func isSidecar(c corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+}

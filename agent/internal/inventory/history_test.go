@@ -2,6 +2,9 @@ package inventory
 
 import (
 	"context"
+	"errors"
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -11,38 +14,45 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/cache"
+
+	"github.com/nplbridge/nplbridge/agent/internal/model"
 )
 
 func TestDeletionIsAtTheVersionOfItsEventOrOfTheListThatLacksThePod(t *testing.T) {
-	h := newHistory()
-	pod := func(uid, version string) *corev1.Pod {
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: types.UID(uid), ResourceVersion: version}}
+	inv, err := New(fake.NewClientset(), "node-1", func() {})
+	if err != nil {
+		t.Fatal(err)
 	}
-	list := func() string { return "900" }
-	h.changed(pod("a", "10"))
-	h.changed(pod("b", "11"))
-	h.gone(pod("a", "12"), list) // the final state that a watch event carries has the version of the deletion
-	h.gone(cache.DeletedFinalStateUnknown{Obj: pod("b", "11")}, list)
-	h.gone(&corev1.Node{}, list)
-	inv := &Inventory{history: h}
-	if diff := cmp.Diff(map[string]string{"a": "12", "b": "900"}, inv.Deletions()); diff != "" {
+	pod := func(name, uid, version string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(uid), ResourceVersion: version}, Spec: corev1.PodSpec{NodeName: "node-1"}}
+	}
+	err = errors.Join(
+		inv.pods.Add(pod("p", "a", "10")),
+		inv.pods.Add(pod("q", "b", "11")),
+		inv.pods.Add(pod("r", "c", "11")),
+		inv.pods.Delete(pod("p", "a", "12")), // the final state that a watch event carries has the version of the deletion
+		inv.pods.Replace([]any{pod("r", "c2", "800")}, "900"),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"a": "12", "b": "900", "c": "900"}, inv.Deletions()); diff != "" {
 		t.Error(diff)
 	}
 	if got := inv.Deletions(); len(got) != 0 {
 		t.Errorf("deletions are told twice: %v", got)
 	}
-	if got := inv.Arrivals(); len(got) != 0 {
-		t.Errorf("Pods that are gone have arrived: %v", got)
+	if got := slices.Collect(maps.Keys(inv.Arrivals())); !slices.Equal(got, []string{"c2"}) {
+		t.Errorf("Pods %v have arrived, want the one that is left", got)
 	}
 }
 
 func TestArrivalIsTheFirstEventSinceTheLastCall(t *testing.T) {
 	h := newHistory()
 	inv := &Inventory{history: h}
-	h.changed(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "a"}})
+	h.note(nil, &model.Pod{UID: "a"}, "1")
 	first := h.arrived["a"]
-	h.changed(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "a"}})
+	h.note(&model.Pod{UID: "a"}, &model.Pod{UID: "a"}, "2")
 	if got := inv.Arrivals(); len(got) != 1 || !got["a"].Equal(first) || first.IsZero() {
 		t.Errorf("arrivals %v, want %v", got, first)
 	}

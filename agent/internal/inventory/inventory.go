@@ -1,17 +1,19 @@
-// Package inventory keeps the Pods of this Node, the Services and the Node itself in informer caches, and hands them out as the
-// model's records. Its event handlers decide nothing: they say that something changed.
+// Package inventory keeps the Pods of this Node, the enabled Services and the Node itself up to date, as the model's records. It decides
+// nothing: it says that something changed.
 package inventory
 
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
@@ -19,109 +21,115 @@ import (
 	"github.com/nplbridge/nplbridge/agent/npl"
 )
 
-// enabledIndex holds the enabled Services under one value, so that reading them does not cost a walk over all Services.
-const enabledIndex = "enabled"
-
 // Inventory is safe for concurrent use.
 type Inventory struct {
-	nodeName              string
-	pods, services, nodes cache.SharedIndexInformer
-	synced                []cache.InformerSynced
-	history               *history // of Pods
+	nodeName   string
+	pods       *store[model.Pod]
+	services   *store[service]
+	nodes      *store[model.Node]
+	reflectors []*cache.Reflector
+	history    *history // of Pods
 
 	mu   sync.Mutex
 	node model.Node // the last one that had addresses
 }
 
+// service is an enabled Service, and what an Event about it needs.
+type service struct {
+	model.Service
+	uid types.UID
+}
+
 // New returns an inventory of the Node named nodeName; changed is called, from several goroutines, after anything that could
 // matter has changed.
 func New(client kubernetes.Interface, nodeName string, changed func()) (*Inventory, error) {
-	only := func(field string) func(*metav1.ListOptions) {
-		selector := fields.OneTermEqualSelector(field, nodeName).String()
-		return func(o *metav1.ListOptions) { o.FieldSelector = selector }
+	i := &Inventory{nodeName: nodeName, history: newHistory()}
+	i.pods = newStore(i.convertPod, samePod, func(old, new *model.Pod, version string) {
+		i.history.note(old, new, version)
+		changed()
+	})
+	i.services = newStore(convertService, same[service], func(_, _ *service, _ string) { changed() })
+	i.nodes = newStore(i.convertNode, same[model.Node], func(_, _ *model.Node, _ string) { changed() })
+
+	core := client.CoreV1()
+	i.reflectors = []*cache.Reflector{
+		newReflector(client, core.Pods(metav1.NamespaceAll), i.pods, &corev1.Pod{}, fields.OneTermEqualSelector("spec.nodeName", nodeName)),
+		newReflector(client, core.Services(metav1.NamespaceAll), i.services, &corev1.Service{}, fields.Everything()),
+		newReflector(client, core.Nodes(), i.nodes, &corev1.Node{}, fields.OneTermEqualSelector("metadata.name", nodeName)),
 	}
-	inv := &Inventory{
-		nodeName: nodeName,
-		history:  newHistory(),
-		pods:     coreinformers.NewFilteredPodInformer(client, metav1.NamespaceAll, 0, cache.Indexers{}, only("spec.nodeName")),
-		services: coreinformers.NewServiceInformer(client, metav1.NamespaceAll, 0, cache.Indexers{enabledIndex: indexEnabled}),
-		nodes:    coreinformers.NewFilteredNodeInformer(client, 0, cache.Indexers{}, only("metadata.name")),
-	}
-	for _, i := range []struct {
-		what      string
-		informer  cache.SharedIndexInformer
-		transform cache.TransformFunc
-	}{{"Pods", inv.pods, slimPod}, {"Services", inv.services, slimService}, {"Node", inv.nodes, slimNode}} {
-		if err := i.informer.SetTransform(i.transform); err != nil {
-			return nil, fmt.Errorf("preparing the cache of %s: %w", i.what, err)
-		}
-		registration, err := i.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(obj any) { inv.history.changed(obj); changed() },
-			DeleteFunc: func(obj any) { inv.history.gone(obj, inv.Version); changed() },
-			UpdateFunc: func(old, new any) {
-				if differ(old, new) {
-					inv.history.changed(new)
-					changed()
-				}
-			},
-		})
-		if err != nil {
-			return nil, fmt.Errorf("watching %s: %w", i.what, err)
-		}
-		inv.synced = append(inv.synced, registration.HasSynced)
-	}
-	return inv, nil
+	return i, nil
 }
 
-func indexEnabled(obj any) ([]string, error) {
-	if svc, ok := obj.(*corev1.Service); ok && npl.Enabled(svc.Annotations) {
-		return []string{"true"}, nil
-	}
-	return nil, nil
+// listWatcher is a typed client of one resource.
+type listWatcher[L runtime.Object] interface {
+	List(context.Context, metav1.ListOptions) (L, error)
+	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
-// differ compares slim objects without their resourceVersion, which every heartbeat and probe moves on.
-func differ(old, new any) bool {
-	a, okA := old.(metav1.Object)
-	b, okB := new.(metav1.Object)
-	if !okA || !okB {
-		return true
+// newReflector returns what fills to with the objects that a field selector selects; object is an empty one.
+func newReflector[L runtime.Object](client kubernetes.Interface, from listWatcher[L], to cache.TransformingStore, object runtime.Object, only fields.Selector) *cache.Reflector {
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = only.String()
+			return from.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = only.String()
+			return from.Watch(ctx, o)
+		},
 	}
-	withoutVersion := func(o metav1.Object) any {
-		switch o := o.(type) {
-		case *corev1.Pod:
-			c := *o
-			c.ResourceVersion = ""
-			return &c
-		case *corev1.Service:
-			c := *o
-			c.ResourceVersion = ""
-			return &c
-		case *corev1.Node:
-			c := *o
-			c.ResourceVersion = ""
-			return &c
-		default:
-			return o
-		}
-	}
-	return !apiequality.Semantic.DeepEqual(withoutVersion(a), withoutVersion(b))
+	return cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, client), object, to, cache.ReflectorOptions{})
 }
 
-// Run fills the caches and keeps them up to date until ctx ends.
+func (i *Inventory) convertPod(object any) (model.Pod, bool) {
+	pod, ok := object.(*corev1.Pod)
+	if !ok || pod.Spec.NodeName != i.nodeName {
+		return model.Pod{}, false
+	}
+	return podRecord(pod), true
+}
+
+func convertService(object any) (service, bool) {
+	svc, ok := object.(*corev1.Service)
+	if !ok || !npl.Enabled(svc.Annotations) {
+		return service{}, false
+	}
+	return service{serviceRecord(svc), svc.UID}, true
+}
+
+func (i *Inventory) convertNode(object any) (model.Node, bool) {
+	node, ok := object.(*corev1.Node)
+	if !ok || node.Name != i.nodeName {
+		return model.Node{}, false
+	}
+	return nodeRecord(node), true
+}
+
+func same[R any](a, b R) bool { return reflect.DeepEqual(a, b) }
+
+// samePod compares without the resourceVersion, which every heartbeat and probe moves on.
+func samePod(a, b model.Pod) bool {
+	a.ResourceVersion = b.ResourceVersion
+	return same(a, b)
+}
+
+// Run keeps everything up to date until ctx ends.
 func (i *Inventory) Run(ctx context.Context) {
 	var wg sync.WaitGroup
-	for _, informer := range []cache.SharedIndexInformer{i.pods, i.services, i.nodes} {
-		wg.Go(func() { informer.RunWithContext(ctx) })
+	for _, r := range i.reflectors {
+		wg.Go(func() { r.RunWithContext(ctx) })
 	}
 	wg.Wait()
 }
 
-// Synced returns nil once every cache holds the first complete list and the own Node is known.
+// Synced returns nil once every first list has come completely and the own Node is known.
 func (i *Inventory) Synced() error {
-	for n, what := range []string{"Pods", "Services", "the Node"} {
-		if !i.synced[n]() {
-			return fmt.Errorf("the first list of %s has not arrived yet", what)
+	for _, of := range []struct {
+		what   string
+		synced func() bool
+	}{{"Pods", i.pods.synced}, {"Services", i.services.synced}, {"the Node", i.nodes.synced}} {
+		if !of.synced() {
+			return fmt.Errorf("the first list of %s has not arrived yet", of.what)
 		}
 	}
 	if i.Node().Name == "" {
@@ -139,34 +147,30 @@ func (i *Inventory) WaitForSync(ctx context.Context) bool {
 func (i *Inventory) Node() model.Node {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if obj, ok, err := i.nodes.GetStore().GetByKey(i.nodeName); ok && err == nil {
-		if node := nodeRecord(obj.(*corev1.Node)); len(node.Addresses) > 0 {
-			i.node = node
-		}
+	if node, ok := i.nodes.get(i.nodeName); ok && len(node.Addresses) > 0 {
+		i.node = node
 	}
 	return i.node
 }
 
-// Pods returns the Pods of this Node.
-func (i *Inventory) Pods() []model.Pod {
-	var out []model.Pod
-	for _, obj := range i.pods.GetStore().List() {
-		if pod := obj.(*corev1.Pod); pod.Spec.NodeName == i.nodeName {
-			out = append(out, podRecord(pod))
-		}
+// Pods returns the Pods of this Node, in no order.
+func (i *Inventory) Pods() []model.Pod { return i.pods.all() }
+
+// Services returns the enabled Services, in no order.
+func (i *Inventory) Services() []model.Service {
+	var out []model.Service
+	for _, s := range i.services.all() {
+		out = append(out, s.Service)
 	}
 	return out
 }
 
-// Services returns the enabled Services.
-func (i *Inventory) Services() []model.Service {
-	objs, err := i.services.GetIndexer().ByIndex(enabledIndex, "true")
-	if err != nil { // the index was given to the constructor
-		panic("inventory: " + err.Error())
-	}
-	out := make([]model.Service, 0, len(objs))
-	for _, obj := range objs {
-		out = append(out, serviceRecord(obj.(*corev1.Service)))
-	}
-	return out
+// ServiceUID returns the UID of an enabled Service, or "" if there is none of that name.
+func (i *Inventory) ServiceUID(namespace, name string) types.UID {
+	s, _ := i.services.get(cache.NewObjectName(namespace, name).String())
+	return s.uid
 }
+
+// Version returns the resourceVersion that the Pods stand at: what a later call of Pods returns is at least as new. It is empty before the
+// first list.
+func (i *Inventory) Version() string { return i.pods.at() }

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/nplbridge/nplbridge/agent/internal/model"
 	"github.com/nplbridge/nplbridge/agent/npl"
@@ -61,54 +60,6 @@ func fullNode() *corev1.Node {
 	}
 }
 
-// The reflector transforms what it streams twice.
-func TestTransformsAreIdempotentAndLoseNothing(t *testing.T) {
-	disabled := fullService()
-	disabled.Annotations[npl.EnabledAnnotation] = "True"
-	tombstone := cache.DeletedFinalStateUnknown{Key: "default/p"}
-	for name, tt := range map[string]struct {
-		transform cache.TransformFunc
-		in        any
-		record    func(any) any
-	}{
-		"Pod":               {slimPod, fullPod(), func(o any) any { return podRecord(o.(*corev1.Pod)) }},
-		"Pod without ports": {slimPod, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}}, func(o any) any { return podRecord(o.(*corev1.Pod)) }},
-		"Service":           {slimService, fullService(), func(o any) any { return serviceRecord(o.(*corev1.Service)) }},
-		"disabled Service":  {slimService, disabled, nil},
-		"Node":              {slimNode, fullNode(), func(o any) any { return nodeRecord(o.(*corev1.Node)) }},
-		"Pod tombstone":     {slimPod, tombstone, nil},
-		"Node tombstone":    {slimNode, tombstone, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var before any
-			if o, ok := tt.in.(runtime.Object); ok {
-				before = o.DeepCopyObject()
-			}
-			once, err := tt.transform(tt.in)
-			if err != nil {
-				t.Fatal(err)
-			}
-			twice, err := tt.transform(once)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(once, twice); diff != "" {
-				t.Errorf("f(f(x)) differs from f(x):\n%s", diff)
-			}
-			if before != nil {
-				if diff := cmp.Diff(before, tt.in); diff != "" {
-					t.Errorf("the transform changed its input:\n%s", diff)
-				}
-			}
-			if tt.record != nil {
-				if diff := cmp.Diff(tt.record(tt.in), tt.record(once), addresses); diff != "" {
-					t.Errorf("the record differs after the transform:\n%s", diff)
-				}
-			}
-		})
-	}
-}
-
 var addresses = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 
 func TestPodRecord(t *testing.T) {
@@ -145,11 +96,7 @@ func TestVanishing(t *testing.T) {
 	} {
 		p := fullPod()
 		p.Status.Phase, p.DeletionTimestamp, p.Finalizers = tt.phase, tt.deleted, tt.finalizers
-		slim, err := slimPod(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := podRecord(slim.(*corev1.Pod)).Vanishing; got != tt.want {
+		if got := podRecord(p).Vanishing; got != tt.want {
 			t.Errorf("%s, deletion %v, finalizers %v: vanishing %v", tt.phase, tt.deleted, tt.finalizers, got)
 		}
 	}
