@@ -83,7 +83,7 @@ func (s *site) bursts(ctx context.Context, what string, rounds, pods, writers in
 			if err != nil {
 				return err
 			}
-			return s.updateStatus(ctx, p, running(p, i))
+			return s.patchStatus(ctx, p, running(p, i))
 		})
 		if err != nil {
 			return nil, err

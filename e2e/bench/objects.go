@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -9,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/nplbridge/nplbridge/agent/npl"
@@ -108,16 +110,20 @@ func running(p *corev1.Pod, i int) *corev1.PodStatus {
 
 // createPod makes a Pod, with a status unless it is nil.
 func (s *site) createPod(ctx context.Context, p *corev1.Pod, status *corev1.PodStatus) error {
-	created, err := s.client.CoreV1().Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{FieldManager: "kube-controller-manager"})
+	_, err := s.client.CoreV1().Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{FieldManager: "kube-controller-manager"})
 	if err != nil || status == nil {
 		return err
 	}
-	return s.updateStatus(ctx, created, status)
+	return s.patchStatus(ctx, p, status)
 }
 
-func (s *site) updateStatus(ctx context.Context, p *corev1.Pod, status *corev1.PodStatus) error {
-	p.Status = *status
-	_, err := s.client.CoreV1().Pods(p.Namespace).UpdateStatus(ctx, p, metav1.UpdateOptions{FieldManager: "kubelet"})
+// patchStatus writes the status of a Pod as a kubelet does.
+func (s *site) patchStatus(ctx context.Context, p *corev1.Pod, status *corev1.PodStatus) error {
+	patch, err := json.Marshal(map[string]any{"status": status})
+	if err != nil {
+		return err
+	}
+	_, err = s.client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{FieldManager: "kubelet"}, "status")
 	return err
 }
 

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -62,18 +63,20 @@ func newSite(ctx context.Context, l *lab.Lab) (*site, error) {
 
 // register makes the Node, and keeps it alive until ctx ends.
 func (s *site) register(ctx context.Context) error {
-	node, err := s.client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}, metav1.CreateOptions{})
-	if err != nil {
+	if _, err := s.client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	node.Status = corev1.NodeStatus{
+	status, err := json.Marshal(map[string]any{"status": corev1.NodeStatus{
 		Addresses: []corev1.NodeAddress{
 			{Type: corev1.NodeInternalIP, Address: lab.NodeAddress(host).String()},
 			{Type: corev1.NodeInternalIP, Address: lab.NodeAddress6(host).String()},
 		},
 		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "Bench"}},
+	}})
+	if err != nil {
+		return err
 	}
-	if _, err := s.client.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
+	if _, err := s.client.CoreV1().Nodes().PatchStatus(ctx, nodeName, status); err != nil {
 		return err
 	}
 	leases := s.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
