@@ -79,8 +79,10 @@ type Settings struct {
 }
 
 const (
-	// minGap lets a burst of changes become one pass. It is also the least time between two passes.
-	minGap     = 10 * time.Millisecond
+	// Between two passes there is a pause as long as the first of them took, within these bounds: a burst of changes becomes few passes,
+	// none waits long, and on a Node where a pass is long they do not take a processor for themselves.
+	minGap     = time.Millisecond
+	maxGap     = 20 * time.Millisecond
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 30 * time.Second
 )
@@ -160,6 +162,7 @@ func (l *Loop) Run(ctx context.Context) {
 		case <-l.trigger:
 		case <-timer.C():
 		}
+		began := l.clock.Now()
 		next, err := l.Sync()
 		if err == nil {
 			retry.Reset()
@@ -170,7 +173,7 @@ func (l *Loop) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-l.clock.After(minGap):
+		case <-l.clock.After(min(maxGap, max(minGap, l.clock.Since(began)))):
 		}
 		timer.Reset(max(0, next.Sub(l.clock.Now())))
 	}

@@ -25,9 +25,11 @@ import (
 )
 
 const (
+	// workers is how many patches are on their way at once, so the API server itself sets the pace: it has never more than these to
+	// answer for a Node, and a slow one is asked less often. The rate only bounds a defect.
 	workers      = 8
-	patchesPerS  = 200
-	patchBurst   = 400
+	patchesPerS  = 1000
+	patchBurst   = 1000
 	patchTimeout = 10 * time.Second
 	firstRetry   = 200 * time.Millisecond
 	lastRetry    = 30 * time.Second

@@ -34,7 +34,7 @@ func Config(kubeconfig, userAgent string) (*rest.Config, error) {
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	// The programs limit what they write, and the API server's priority and fairness the rest; this only bounds a defect.
-	config.QPS, config.Burst = 200, 400
+	config.QPS, config.Burst = 1000, 2000
 	return config, nil
 }
 
