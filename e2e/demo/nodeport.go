@@ -24,7 +24,7 @@ func (s *Story) nodePort(ctx context.Context, a *app) error {
 		return err
 	}
 	for _, node := range s.Lab.Nodes() {
-		if err := s.Lab.StartKubeProxy(ctx, node); err != nil {
+		if err := s.Lab.StartKubeProxy(ctx, node, lab.NFTables); err != nil {
 			return err
 		}
 	}

@@ -82,6 +82,23 @@ func (l *Lab) Dial(ctx context.Context, where, protocol, address string) (net.Co
 	return network.DialFrom(ctx, path, protocol, address)
 }
 
+// Do runs a function on a thread in a place's network (see Command). Goroutines that the function starts are outside.
+func (l *Lab) Do(ctx context.Context, where string, function func() error) error {
+	path, err := l.place(ctx, where)
+	if err != nil {
+		return err
+	}
+	return network.Inside(path, function)
+}
+
+// Agent runs npl-agent with a kubeconfig that may do everything on a Node's network, as its administrator would, and returns its
+// standard output: "cleanup", "check".
+func (l *Lab) Agent(ctx context.Context, node string, args ...string) (string, error) {
+	cmd := l.Command(ctx, node, append([]string{l.options.Programs.NPLAgent}, args...)...)
+	cmd.Env = append(cmd.Env, "NPL_AGENT_NODE_NAME="+node, "NPL_AGENT_KUBECONFIG="+l.Kubeconfig())
+	return output(cmd, fmt.Sprintf("npl-agent %s on %s", strings.Join(args, " "), node))
+}
+
 // Kubectl runs kubectl as administrator and returns its standard output; what it says on standard error is in the
 // error.
 func (l *Lab) Kubectl(ctx context.Context, args ...string) (string, error) {

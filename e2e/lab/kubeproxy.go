@@ -18,7 +18,7 @@ import (
 // kubeProxyConfig turns off what needs more rights than a lab without root has: conntrack limits are the machine's.
 const kubeProxyConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
-mode: nftables
+mode: %[3]s
 hostnameOverride: %[1]s
 clientConnection:
   kubeconfig: %[2]s
@@ -32,6 +32,8 @@ conntrack:
   tcpEstablishedTimeout: 0s
   tcpCloseWaitTimeout: 0s
 nftables:
+  minSyncPeriod: 100ms
+iptables:
   minSyncPeriod: 100ms
 healthzBindAddress: 127.0.0.1:10256
 metricsBindAddress: 127.0.0.1:10249
@@ -49,16 +51,25 @@ func (l *Lab) startKubeProxies(ctx context.Context) error {
 		return nil
 	}
 	for _, node := range l.Nodes() {
-		if err := l.StartKubeProxy(ctx, node); err != nil {
+		if err := l.StartKubeProxy(ctx, node, NFTables); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// StartKubeProxy runs kube-proxy in nftables mode on a Node, until StopKubeProxy or the end of the lab; it returns when
-// its rules are in place. On a Node where it runs already it does nothing.
-func (l *Lab) StartKubeProxy(ctx context.Context, node string) error {
+// KubeProxyMode is how kube-proxy writes its rules.
+type KubeProxyMode string
+
+// The modes of kube-proxy that the lab runs.
+const (
+	NFTables KubeProxyMode = "nftables"
+	IPTables KubeProxyMode = "iptables"
+)
+
+// StartKubeProxy runs kube-proxy on a Node, until StopKubeProxy or the end of the lab; it returns when its rules are in
+// place. On a Node where it runs already it does nothing.
+func (l *Lab) StartKubeProxy(ctx context.Context, node string, mode KubeProxyMode) error {
 	l.mutex.Lock()
 	running := l.proxies[node] != nil
 	l.mutex.Unlock()
@@ -69,14 +80,14 @@ func (l *Lab) StartKubeProxy(ctx context.Context, node string) error {
 	if err != nil {
 		return err
 	}
-	argv, err := l.prepareKubeProxy(ctx, node)
+	argv, err := l.prepareKubeProxy(ctx, node, mode)
 	if err != nil {
 		return err
 	}
 	supervisor, err := process.Supervise(process.Spec{
 		Name: "kube-proxy on " + node,
 		Argv: argv,
-		Env:  []string{"PATH=" + os.Getenv("PATH"), "NODE_NAME=" + node},
+		Env:  []string{"PATH=" + sbinPath(), "NODE_NAME=" + node},
 		Log:  l.logFile("kube-proxy-" + node),
 		In:   ns,
 	})
@@ -118,7 +129,7 @@ func (l *Lab) kubeProxyFile(node, kind string) string {
 }
 
 // prepareKubeProxy writes its configuration and returns its command line.
-func (l *Lab) prepareKubeProxy(ctx context.Context, node string) ([]string, error) {
+func (l *Lab) prepareKubeProxy(ctx context.Context, node string, mode KubeProxyMode) ([]string, error) {
 	if err := l.Apply(ctx, kubeProxyBinding); err != nil {
 		return nil, err
 	}
@@ -133,7 +144,7 @@ func (l *Lab) prepareKubeProxy(ctx context.Context, node string) ([]string, erro
 	if err := os.MkdirAll(filepath.Join(workDir, "kube-proxy"), 0o700); err != nil {
 		return nil, err
 	}
-	settings := fmt.Sprintf(kubeProxyConfig, node, l.kubeProxyFile(node, "kubeconfig"))
+	settings := fmt.Sprintf(kubeProxyConfig, node, l.kubeProxyFile(node, "kubeconfig"), mode)
 	if err := errors.Join(
 		os.WriteFile(l.kubeProxyFile(node, "kubeconfig"), kubeconfig, 0o600),
 		os.WriteFile(l.kubeProxyFile(node, "yaml"), []byte(settings), 0o600)); err != nil {

@@ -201,7 +201,7 @@ func testKubeProxy(t *testing.T) {
 		return address(lab.NodeAddress(node).String(), int(service.Spec.Ports[0].NodePort))
 	}
 	for range 2 { // again is nothing
-		if err := theLab.StartKubeProxy(ctx, "node-1"); err != nil {
+		if err := theLab.StartKubeProxy(ctx, "node-1", lab.NFTables); err != nil {
 			t.Fatal(err)
 		}
 	}

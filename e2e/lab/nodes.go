@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -155,15 +156,37 @@ func isReady(n corev1.Node) bool {
 
 // KillContainer kills a running container with SIGKILL, as if it had crashed; its Node then restarts it.
 func (l *Lab) KillContainer(namespace, pod, container string) error {
+	return l.SignalContainer(namespace, pod, container, syscall.SIGKILL)
+}
+
+// SignalContainer sends a signal to a running container: SIGSTOP freezes it, SIGCONT lets it go on.
+func (l *Lab) SignalContainer(namespace, pod, container string, signal syscall.Signal) error {
 	found, err := l.client.CoreV1().Pods(namespace).Get(context.Background(), pod, metav1.GetOptions{})
 	if err != nil {
-		return fmt.Errorf("kill container %s of Pod %s/%s: %w", container, namespace, pod, err)
+		return fmt.Errorf("signal container %s of Pod %s/%s: %w", container, namespace, pod, err)
 	}
 	n := l.nodes.byName[found.Spec.NodeName]
 	if n == nil {
-		return fmt.Errorf("kill container %s of Pod %s/%s: the Pod is on no Node of this lab", container, namespace, pod)
+		return fmt.Errorf("signal container %s of Pod %s/%s: the Pod is on no Node of this lab", container, namespace, pod)
 	}
-	return n.KillContainer(string(found.UID), container)
+	return n.SignalContainer(string(found.UID), container, signal)
+}
+
+// Reboot does to a Node what a restart of its machine does: everything on it dies at once, the rules and connections in its kernel are
+// gone, and then its Pods are started anew, with other addresses. kube-proxy, if it runs there, is not started again.
+func (l *Lab) Reboot(ctx context.Context, nodeName string) error {
+	n := l.nodes.byName[nodeName]
+	if n == nil {
+		return fmt.Errorf("reboot: no Node %q in this lab", nodeName)
+	}
+	return n.Reboot(ctx, func() error {
+		ns, err := l.network.Namespace(nodeName)
+		if err != nil {
+			return err
+		}
+		_, err = output(l.Command(ctx, nodeName, "nft", "flush", "ruleset"), "flush the rules of "+nodeName)
+		return errors.Join(err, ns.ForgetConnections())
+	})
 }
 
 // PauseHeartbeats makes a Node look lost to everyone else while its Pods keep running, or lets it come back.

@@ -18,6 +18,8 @@ const (
 	Routed = network.Routed
 	// Bridged puts the Pods of a Node on one bridge, as the bridge plugin and Flannel do.
 	Bridged = network.Bridged
+	// Overlay is Bridged with a VXLAN tunnel between the Nodes, as Flannel's.
+	Overlay = network.Overlay
 )
 
 // Options choose what a lab is like. The zero value is a lab of three Nodes with a routed Pod network.
@@ -26,9 +28,9 @@ type Options struct {
 	Name string
 	// Nodes is 1 to 9; 0 means 3.
 	Nodes int
-	// PodNetwork is Routed or Bridged; empty means Routed.
+	// PodNetwork is Routed, Bridged or Overlay; empty means Routed.
 	PodNetwork PodNetwork
-	// BridgeNetfilter sends traffic between Pods of one Node through netfilter; only with Bridged.
+	// BridgeNetfilter sends traffic between Pods of one Node through netfilter; not with Routed.
 	BridgeNetfilter bool
 	// ReusePodIPs gives new Pods the addresses that were freed last, as some Pod networks do.
 	ReusePodIPs bool

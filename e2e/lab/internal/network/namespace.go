@@ -140,6 +140,19 @@ func (n *Namespace) Remove() error {
 	return netns.DeleteNamed(n.name)
 }
 
+// ForgetConnections empties the table of tracked connections.
+func (n *Namespace) ForgetConnections() error {
+	handle, err := netlink.NewHandleAt(n.handle, unix.NETLINK_NETFILTER)
+	if err == nil {
+		defer handle.Close()
+		err = handle.ConntrackTableFlush(netlink.ConntrackTable)
+	}
+	if err != nil {
+		return fmt.Errorf("forget the connections of %s: %w", n.name, err)
+	}
+	return nil
+}
+
 func (n *Namespace) up(link string) error {
 	found, err := n.links.LinkByName(link)
 	if err == nil {
@@ -215,7 +228,7 @@ func DialFrom(ctx context.Context, path, network, address string) (net.Conn, err
 		return nil, fmt.Errorf("dial %s: not a numeric address: %w", address, err)
 	}
 	var conn net.Conn
-	err := inside(path, func() error {
+	err := Inside(path, func() error {
 		var err error
 		conn, err = new(net.Dialer).DialContext(ctx, network, address)
 		return err
@@ -223,8 +236,8 @@ func DialFrom(ctx context.Context, path, network, address string) (net.Conn, err
 	return conn, err
 }
 
-// inside runs a function on a thread in the namespace that a file stands for.
-func inside(path string, function func() error) error {
+// Inside runs a function on a thread in the namespace that a file stands for. Goroutines that the function starts are outside.
+func Inside(path string, function func() error) error {
 	return onFreshThread(func() error {
 		handle, err := netns.GetFromPath(path)
 		if err != nil {

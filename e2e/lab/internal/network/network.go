@@ -21,12 +21,15 @@ const (
 	Routed Kind = "routed"
 	// Bridged puts the Pods of a Node on one bridge, as the bridge plugin and Flannel do.
 	Bridged Kind = "bridged"
+	// Overlay is Bridged with a tunnel between the Nodes (VXLAN), as Flannel's: the underlay knows no Pod addresses, and what Pods
+	// send to others than Pods bears their Node's address.
+	Overlay Kind = "overlay"
 )
 
 // Options choose the shape of the network.
 type Options struct {
 	Nodes int  // 1 to MaxNodes
-	Pods  Kind // Routed or Bridged
+	Pods  Kind // Routed, Bridged or Overlay
 	// BridgeNetfilter sends bridged traffic between Pods of one Node through iptables and nftables.
 	BridgeNetfilter bool
 	// ReusePodIPs gives a new Pod the lowest free address, so often the one that was freed last. Otherwise an address
@@ -39,11 +42,11 @@ func (o Options) Validate() error {
 	if o.Nodes < 1 || o.Nodes > MaxNodes {
 		return fmt.Errorf("nodes %d: the lab has room for 1 to %d", o.Nodes, MaxNodes)
 	}
-	if o.Pods != Routed && o.Pods != Bridged {
-		return fmt.Errorf("pod network %q: use %q or %q", o.Pods, Routed, Bridged)
+	if o.Pods != Routed && o.Pods != Bridged && o.Pods != Overlay {
+		return fmt.Errorf("pod network %q: use %q, %q or %q", o.Pods, Routed, Bridged, Overlay)
 	}
-	if o.BridgeNetfilter && o.Pods != Bridged {
-		return fmt.Errorf("bridge netfilter needs the pod network %q, not %q", Bridged, o.Pods)
+	if o.BridgeNetfilter && o.Pods == Routed {
+		return fmt.Errorf("bridge netfilter needs a pod network with a bridge, %q or %q, not %q", Bridged, Overlay, o.Pods)
 	}
 	if _, err := os.Stat("/proc/sys/net/bridge"); o.BridgeNetfilter && err != nil {
 		return errors.New("bridge netfilter: the kernel module br_netfilter is not loaded: sudo modprobe br_netfilter")
@@ -94,7 +97,14 @@ func New(options Options) (_ *Network, err error) {
 		}
 		n.nodes = append(n.nodes, node)
 	}
-	return &n, n.addRoutes()
+	if options.Pods == Overlay {
+		for _, node := range n.nodes {
+			if err := node.joinOverlay(n.nodes); err != nil {
+				return nil, fmt.Errorf("Pod network of %s: %w", node.Name(), err)
+			}
+		}
+	}
+	return &n, n.addRoutes(options.Pods != Overlay)
 }
 
 // Nodes are the Nodes in order: index 0 is node-1.
@@ -188,8 +198,8 @@ func (n *Network) anyAddress() error {
 }
 
 // addRoutes tells every host the way to Pods, VIPs and the API server's ClusterIP; what is unknown goes to the
-// underlay, where kube-proxy has rewritten it or it is refused.
-func (n *Network) addRoutes() error {
+// underlay, where kube-proxy has rewritten it or it is refused. Without pods the underlay does not know the way to Pods.
+func (n *Network) addRoutes(pods bool) error {
 	type route struct {
 		to  netip.Prefix
 		via netip.Addr
@@ -201,7 +211,9 @@ func (n *Network) addRoutes() error {
 			route{netip.PrefixFrom(unspecified(control), 0), control, n.underlay},
 			route{VIPs[family], LoadBalancerAddresses()[family], n.loadBalancer})
 		for _, node := range n.nodes {
-			routes = append(routes, route{node.PodCIDRs[family], node.Addresses[family], node.Namespace})
+			if pods {
+				routes = append(routes, route{node.PodCIDRs[family], node.Addresses[family], node.Namespace})
+			}
 		}
 	}
 	for _, ns := range n.all() {

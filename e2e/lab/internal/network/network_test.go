@@ -32,8 +32,8 @@ func TestOptionsRefused(t *testing.T) {
 	}{
 		{Options{Nodes: 0, Pods: Routed}, "nodes 0: the lab has room for 1 to 9"},
 		{Options{Nodes: 10, Pods: Routed}, "nodes 10: the lab has room for 1 to 9"},
-		{Options{Nodes: 1, Pods: "vxlan"}, `pod network "vxlan": use "routed" or "bridged"`},
-		{Options{Nodes: 1, Pods: Routed, BridgeNetfilter: true}, `bridge netfilter needs the pod network "bridged", not "routed"`},
+		{Options{Nodes: 1, Pods: "vxlan"}, `pod network "vxlan": use "routed", "bridged" or "overlay"`},
+		{Options{Nodes: 1, Pods: Routed, BridgeNetfilter: true}, `bridge netfilter needs a pod network with a bridge, "bridged" or "overlay", not "routed"`},
 	} {
 		if _, err := New(test.options); err == nil || err.Error() != test.want {
 			t.Errorf("New(%+v) = %v, want %q", test.options, err, test.want)
@@ -61,7 +61,7 @@ func TestEveryoneReachesEveryone(t *testing.T) {
 			}
 			for i, node := range n.Nodes() {
 				own := NodeAddresses(i + 1)
-				if options.Pods == Bridged { // what a Node's own Pods see
+				if options.Pods != Routed { // what a Node's own Pods see
 					for _, cidr := range node.PodCIDRs {
 						own = append(own, numbered(cidr, gatewayNumber))
 					}
@@ -92,6 +92,38 @@ func TestEveryoneReachesEveryone(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Pods reach Pods of other Nodes through the tunnel and are seen by their own addresses; outside they bear their Node's, and
+// nobody there knows the way to them.
+func TestOverlay(t *testing.T) {
+	n := start(t, Options{Nodes: 3, Pods: Overlay})
+	var pods []Sandbox
+	for i, node := range n.Nodes() {
+		sandbox, err := node.Attach(fmt.Sprint("u", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pods = append(pods, sandbox)
+	}
+	for family := range ClientAddresses() {
+		pod := listen(t, pods[1].Path, netip.AddrPortFrom(pods[1].Addresses[family], 8080))
+		outside := listen(t, n.client.Path(), netip.AddrPortFrom(ClientAddresses()[family], 8080))
+		for i, from := range pods {
+			if peer, err := ask(t, from.Path, pod); err != nil || peer != from.Addresses[family] {
+				t.Errorf("Pod %d to Pod 1: seen as %s, %v, want %s", i, peer, err, from.Addresses[family])
+			}
+			if peer, err := ask(t, from.Path, outside); err != nil || peer != NodeAddresses(i + 1)[family] {
+				t.Errorf("Pod %d to the client: seen as %s, %v, want %s", i, peer, err, NodeAddresses(i + 1)[family])
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		if conn, err := DialFrom(ctx, n.client.Path(), "tcp", pod); err == nil {
+			conn.Close()
+			t.Errorf("the client reaches %s", pod)
+		}
+		cancel()
 	}
 }
 
@@ -218,7 +250,7 @@ func start(t *testing.T, options Options) *Network {
 func listen(t *testing.T, path string, address netip.AddrPort) string {
 	t.Helper()
 	var listener net.Listener
-	err := inside(path, func() error {
+	err := Inside(path, func() error {
 		var err error
 		listener, err = net.Listen("tcp", address.String())
 		return err

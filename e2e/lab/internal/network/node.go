@@ -136,7 +136,7 @@ func (n *Node) connect(podUID string, p *pod) error {
 	}
 	veth := netlink.NewVeth(netlink.LinkAttrs{Name: p.link})
 	veth.PeerName, veth.PeerNamespace = podEthernet, netlink.NsFd(p.namespace.handle)
-	if n.kind == Bridged {
+	if n.kind != Routed {
 		bridge, err := n.links.LinkByName(podBridge)
 		if err != nil {
 			return fmt.Errorf("find the Pod bridge: %w", err)
@@ -146,7 +146,7 @@ func (n *Node) connect(podUID string, p *pod) error {
 	if err := n.links.LinkAdd(veth); err != nil {
 		return fmt.Errorf("create link %s: %w", p.link, missing(err, "veth"))
 	}
-	if n.kind == Bridged {
+	if n.kind != Routed {
 		return n.connectBridged(p)
 	}
 	return n.connectRouted(p)

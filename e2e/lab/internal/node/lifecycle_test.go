@@ -3,6 +3,7 @@ package node
 import (
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -124,7 +125,7 @@ func TestKillHook(t *testing.T) {
 	if !ok {
 		t.Fatal("no process id")
 	}
-	if err := c.node.KillContainer(string(pod.UID), "main"); err != nil {
+	if err := c.node.SignalContainer(string(pod.UID), "main", syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	got := c.until(t, "victim", func(p *corev1.Pod) bool { return isReady(p) && mainStatus(p).RestartCount == 1 })
@@ -135,7 +136,7 @@ func TestKillHook(t *testing.T) {
 		after, ok := c.node.PID(string(pod.UID), "main")
 		return ok && after != before
 	})
-	if err := c.node.KillContainer(string(pod.UID), "nosuch"); err == nil {
+	if err := c.node.SignalContainer(string(pod.UID), "nosuch", syscall.SIGKILL); err == nil {
 		t.Error("killed a container that does not exist")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -204,13 +205,13 @@ func (n *Node) PID(podUID, containerName string) (pid int, ok bool) {
 	return p.PID(), true
 }
 
-// KillContainer kills a running container with SIGKILL, as if it had crashed.
-func (n *Node) KillContainer(podUID, containerName string) error {
+// SignalContainer sends a signal to a running container; with SIGKILL it is as if it had crashed.
+func (n *Node) SignalContainer(podUID, containerName string, signal syscall.Signal) error {
 	p := n.process(podUID, containerName)
 	if p == nil {
-		return fmt.Errorf("kill container %q of Pod %s on %s: it is not running", containerName, podUID, n.cfg.Name)
+		return fmt.Errorf("signal container %q of Pod %s on %s: it is not running", containerName, podUID, n.cfg.Name)
 	}
-	p.Kill()
+	p.Signal(signal)
 	return nil
 }
 

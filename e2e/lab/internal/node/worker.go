@@ -29,6 +29,7 @@ type worker struct {
 	inbox sync.Mutex // guards queue
 	queue []func()
 	mail  chan struct{} // something was queued
+	over  chan struct{} // closed when this worker has ended
 
 	pod         *corev1.Pod
 	gone        bool // removed from the API server
@@ -41,6 +42,8 @@ type worker struct {
 	finished    bool // nothing will run again
 	stopping    time.Time
 	killAt      time.Time
+	dead        chan struct{}     // without power: to be closed when nothing runs
+	off         bool              // without power
 	wake        time.Time         // the earliest time at which a step is due
 	complaints  map[string]string // the last message by reason, so that each is told once
 
@@ -66,7 +69,7 @@ func newWorker(n *Node, pod *corev1.Pod) *worker {
 	w := &worker{
 		node: n, log: n.log.With(zap.String("pod", pod.Namespace+"/"+pod.Name)), dir: n.podDir(pod),
 		publisher: newPublisher(n.client, n.log.With(zap.String("pod", pod.Namespace+"/"+pod.Name)), pod),
-		start:     time.Now(), mail: make(chan struct{}, 1),
+		start:     time.Now(), mail: make(chan struct{}, 1), over: make(chan struct{}),
 		pod: pod, containers: lifecycle.Containers(pod), runs: map[string]*run{}, streaks: map[string]int{},
 		complaints: map[string]string{},
 		ended:      pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
@@ -119,6 +122,7 @@ func (w *worker) run(node context.Context) {
 		cancel()
 		helpers.Wait()
 		w.cleanUp()
+		close(w.over)
 	}()
 	helpers.Go(func() { w.publisher.run(ctx, node) })
 	if !w.ended {
@@ -159,6 +163,9 @@ func (w *worker) wakeBy(at time.Time) {
 // step does what is due; over says that the worker has nothing more to do.
 func (w *worker) step(ctx context.Context) (over bool) {
 	switch {
+	case w.off:
+		w.darken()
+		return false
 	case w.ended:
 		if w.deleting() {
 			w.publisher.drop()
