@@ -24,6 +24,7 @@ import (
 	"github.com/nplbridge/nplbridge/agent/internal/inventory"
 	"github.com/nplbridge/nplbridge/agent/internal/loop"
 	"github.com/nplbridge/nplbridge/agent/internal/model"
+	"github.com/nplbridge/nplbridge/agent/internal/nodecheck"
 	"github.com/nplbridge/nplbridge/agent/internal/ports"
 	"github.com/nplbridge/nplbridge/agent/internal/publish"
 	"github.com/nplbridge/nplbridge/agent/internal/watermarks"
@@ -52,13 +53,20 @@ type Agent struct {
 	publisher *publish.Publisher
 	marks     *watermarks.Watermarks // nil unless portReuse is confirmed
 	metrics   *loop.Metrics
+	collect   func(nodecheck.Subject) nodecheck.Facts // nil leaves the Node untested
+	examiner  *examiner
 	loop      atomic.Pointer[loop.Loop] // nil until the kernel is open
 }
 
 // New returns an agent that has not started. It touches neither the API server nor the kernel. The client should allow at least
-// 200 requests a second: the agent has a limit of its own for what it writes.
+// 1000 requests a second: the agent has a limit of its own for what it writes.
 func New(cfg Config, client kubernetes.Interface, log *zap.Logger, reg prometheus.Registerer) (*Agent, error) {
-	return newAgent(cfg, client, log, reg, openKernel)
+	a, err := newAgent(cfg, client, log, reg, openKernel)
+	if err != nil {
+		return nil, err
+	}
+	a.collect = nodecheck.Collect
+	return a, nil
 }
 
 func newAgent(cfg Config, client kubernetes.Interface, log *zap.Logger, reg prometheus.Registerer, open opener) (*Agent, error) {
@@ -68,6 +76,9 @@ func newAgent(cfg Config, client kubernetes.Interface, log *zap.Logger, reg prom
 	a := &Agent{cfg: cfg, client: client, log: log, open: open}
 	var err error
 	if a.metrics, err = loop.NewMetrics(reg); err != nil {
+		return nil, err
+	}
+	if a.examiner, err = newExaminer(cfg.NodeName, a.facts, clock.RealClock{}, log, reg); err != nil {
 		return nil, err
 	}
 	if a.inventory, err = inventory.New(client, cfg.NodeName, a.trigger); err != nil {
@@ -92,8 +103,11 @@ func (a *Agent) trigger() {
 }
 
 // Run serves the Node until ctx ends, and then returns nil; rules and annotations stay, so that traffic goes on. It returns an
-// error when the API server does not answer for a minute at the start, or when the kernel lacks something.
+// error when the API server does not answer for a minute at the start, when the kernel lacks something, or when Antrea's agent serves
+// the Node.
 func (a *Agent) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	uid, err := clusterUID(ctx, a.client)
 	if ctx.Err() != nil {
 		return nil
@@ -110,7 +124,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
 		return errors.Join(fmt.Errorf("starting the Event recorder: %w", err), k.Close())
 	}
-	reporter := &reporter{recorder: broadcaster.NewRecorder(scheme.Scheme, "npl-agent"), serviceUID: a.inventory.ServiceUID, log: a.log}
+	recorder := broadcaster.NewRecorder(scheme.Scheme, "npl-agent")
+	a.examiner.recorder = recorder
+	reporter := &reporter{recorder: recorder, serviceUID: a.inventory.ServiceUID, log: a.log}
 	var marks loop.Watermarks
 	if a.marks != nil {
 		marks = a.marks // not a nil pointer inside an interface
@@ -127,6 +143,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	})
 	a.loop.Store(l)
 
+	var refused error
 	var wg sync.WaitGroup
 	wg.Go(func() { a.inventory.Run(ctx) })
 	wg.Go(func() { a.publisher.Run(ctx) })
@@ -136,6 +153,13 @@ func (a *Agent) Run(ctx context.Context) error {
 	wg.Go(func() {
 		if !a.inventory.WaitForSync(ctx) {
 			return
+		}
+		if a.collect != nil {
+			if refused = a.beside(ctx, k); refused != nil {
+				cancel()
+				return
+			}
+			wg.Go(func() { a.examiner.run(ctx) })
 		}
 		a.awaitMarks(ctx)
 		wg.Go(func() {
@@ -149,7 +173,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := k.Close(); err != nil {
 		a.log.Warn("closing the dataplane", zap.Error(err))
 	}
-	return nil
+	return refused
 }
 
 // awaitMarks gives the watermarks some time to arrive, because a first pass without them makes every port of a new Node wait.
@@ -204,15 +228,4 @@ func (a *Agent) Checks() []Check {
 		{"first-sync", withLoop((*loop.Loop).FirstSync)},
 		{"dataplane", withLoop((*loop.Loop).Kernel)},
 	}
-}
-
-// StatusDocument is what Status returns.
-type StatusDocument = loop.Document
-
-// Status returns the StatusDocument of the last pass over the Node, ready to be written as JSON.
-func (a *Agent) Status() any {
-	if l := a.loop.Load(); l != nil {
-		return l.Document()
-	}
-	return StatusDocument{Node: a.cfg.NodeName, Error: "starting: the API server has not answered yet"}
 }

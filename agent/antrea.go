@@ -1,0 +1,84 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/nplbridge/nplbridge/agent/internal/model"
+	"github.com/nplbridge/nplbridge/agent/internal/nodecheck"
+)
+
+// beside returns an error when Antrea's agent gives node ports to this Node's Pods and ours does not yet: both would write the same
+// annotation for ever. An agent whose rules are in the kernel already was here first and goes on, because its sockets keep Antrea off
+// its ports; without them Antrea would give the same numbers to other Pods.
+func (a *Agent) beside(ctx context.Context, k kernel) error {
+	if held, err := k.Load(); err != nil || len(held.Mappings) > 0 {
+		return nil // the first pass says what is wrong with the kernel
+	}
+	for _, f := range a.examiner.examine(ctx) {
+		if f.Check == nodecheck.Antrea && f.Severity == nodecheck.Error {
+			return fmt.Errorf("%s: two agents would overwrite each other's annotation: to keep npl-agent, set nodePortLocal.enable: false in ConfigMap antrea-config, "+
+				"restart DaemonSet antrea-agent and remove chain %s (`npl-agent check` prints the commands); to keep Antrea's, uninstall npl-agent", f.Found, nodecheck.AntreaChainName)
+		}
+	}
+	return nil
+}
+
+// subject is what the checks need to know of the Node from the API.
+func subject(cfg Config, node model.Node, pods []model.Pod) nodecheck.Subject {
+	s := nodecheck.Subject{Settings: nodecheck.Settings{
+		PortRange:            nodecheck.Ports(cfg.PortRange),
+		ClusterNodePortRange: nodecheck.Ports(cfg.ClusterNodePortRange),
+		Families:             families(cfg.IPFamilies),
+		Masquerade:           cfg.Masquerade,
+		ForwardAccept:        cfg.ForwardAccept,
+	}}
+	for _, a := range node.Addresses {
+		s.Nodes = append(s.Nodes, a.IP)
+	}
+	for _, p := range pods {
+		if p.Terminated {
+			continue
+		}
+		if p.Labels["app"] == "antrea" && p.Labels["component"] == "antrea-agent" {
+			s.AntreaPod = p.String()
+		}
+		for _, ip := range p.IPs {
+			if !slices.Contains(s.Nodes, ip) { // else it shares the Node's network
+				s.Pods = append(s.Pods, ip)
+			}
+		}
+	}
+	return s
+}
+
+// facts looks at the Node as it is now.
+func (a *Agent) facts(ctx context.Context) nodecheck.Facts {
+	s := subject(a.cfg, a.inventory.Node(), a.inventory.Pods())
+	askAntrea(ctx, a.client, a.cfg.NodeName, &s)
+	return a.collect(s)
+}
+
+// askAntrea reads the NodePortLocal range from the AntreaAgentInfo of the Node, where Antrea's agent runs and the right to read it was
+// granted.
+func askAntrea(ctx context.Context, client kubernetes.Interface, node string, s *nodecheck.Subject) {
+	api, ok := client.Discovery().RESTClient().(*rest.RESTClient)
+	if s.AntreaPod == "" || !ok || api == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	body, err := api.Get().AbsPath("/apis/crd.antrea.io/v1beta1/antreaagentinfos", node).SetHeader("Accept", "application/json").Do(ctx).Raw()
+	var info struct {
+		Range string `json:"nodePortLocalPortRange"`
+	}
+	if err == nil && json.Unmarshal(body, &info) == nil {
+		s.AntreaRange, s.AntreaRangeKnown = info.Range, true
+	}
+}

@@ -1,0 +1,129 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+
+	"github.com/nplbridge/nplbridge/agent/internal/nodecheck"
+)
+
+// checkInterval is how often a running agent tests its Node again.
+const checkInterval = 5 * time.Minute
+
+// Finding is what one check of the Node found. docs/reference/checks.md lists the checks.
+type Finding = nodecheck.Finding
+
+// examiner tests the Node of a running agent, and tells people when a finding begins and when it ends.
+type examiner struct {
+	node  string
+	facts func(context.Context) nodecheck.Facts
+	clock clock.Clock
+	log   *zap.Logger
+	gauge *prometheus.GaugeVec // check, severity
+
+	recorder events.EventRecorder
+
+	mu       sync.Mutex
+	findings []Finding
+}
+
+func newExaminer(node string, facts func(context.Context) nodecheck.Facts, c clock.Clock, log *zap.Logger, reg prometheus.Registerer) (*examiner, error) {
+	e := &examiner{
+		node: node, facts: facts, clock: c, log: log,
+		gauge: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "npl_agent_findings", Help: "What the checks of the Node found, by check and severity."}, []string{"check", "severity"}),
+	}
+	if err := reg.Register(e.gauge); err != nil {
+		return nil, fmt.Errorf("registering the agent's metrics: %w", err)
+	}
+	e.measure(nil)
+	return e, nil
+}
+
+// run tests the Node at once, unless that was done, and then every checkInterval until ctx ends.
+func (e *examiner) run(ctx context.Context) {
+	if len(e.last()) == 0 {
+		e.examine(ctx)
+	}
+	for ; ; e.examine(ctx) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.clock.After(checkInterval):
+		}
+	}
+}
+
+// examine tests the Node once and returns what it found.
+func (e *examiner) examine(ctx context.Context) []Finding {
+	found := nodecheck.Findings(e.facts(ctx))
+	if ctx.Err() != nil {
+		return found // what could not be read then says nothing about the Node
+	}
+	e.mu.Lock()
+	before := e.findings
+	e.findings = found
+	e.mu.Unlock()
+	e.measure(found)
+	for _, f := range without(found, before) {
+		e.begins(f)
+	}
+	for _, f := range without(before, found) {
+		e.log.Info("no longer found: "+f.Found, zap.String("check", string(f.Check)), zap.String("severity", string(f.Severity)))
+	}
+	return found
+}
+
+// without returns the findings of a that somebody should look at and that b does not have.
+func without(a, b []Finding) []Finding {
+	return slices.DeleteFunc(slices.Clone(a), func(f Finding) bool {
+		return f.Severity == nodecheck.OK || slices.ContainsFunc(b, func(o Finding) bool { return o.ID() == f.ID() })
+	})
+}
+
+// begins logs a finding and makes it an Event on the Node. A check that could not be made is no Event: there is nothing to mend.
+func (e *examiner) begins(f Finding) {
+	fields := []zap.Field{zap.String("check", string(f.Check)), zap.String("severity", string(f.Severity)), zap.String("meaning", f.Meaning), zap.String("fix", f.Fix)}
+	if f.Severity == nodecheck.Unknown {
+		e.log.Info(f.Found, fields...)
+		return
+	}
+	e.log.Warn(f.Found, fields...)
+	note := strings.Join([]string{f.Found, f.Meaning, f.Fix}, "\n")
+	if len(note) > noteLimit {
+		note = strings.ToValidUTF8(note[:noteLimit-3], "") + "..."
+	}
+	// The kubelet and kubectl know a Node's Events by its name in place of its UID. A Node has no namespace; the recorder puts its Events
+	// into "default", as the API server asks.
+	node := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: e.node, UID: types.UID(e.node)}
+	e.recorder.Eventf(node, nil, corev1.EventTypeWarning, string(f.Check), "CheckNode", "%s", note)
+}
+
+func (e *examiner) measure(findings []Finding) {
+	n := map[Finding]float64{}
+	for _, f := range findings {
+		n[Finding{Check: f.Check, Severity: f.Severity}]++
+	}
+	for _, d := range nodecheck.Checks() {
+		for _, s := range nodecheck.Severities() {
+			e.gauge.WithLabelValues(string(d.Check), string(s)).Set(n[Finding{Check: d.Check, Severity: s}])
+		}
+	}
+}
+
+// last returns what the last test found.
+func (e *examiner) last() []Finding {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return append([]Finding{}, e.findings...) // never null in JSON
+}
