@@ -3,143 +3,212 @@ package loop
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/nplbridge/nplbridge/agent/internal/model"
 	"github.com/nplbridge/nplbridge/agent/npl"
 )
 
-// The acceptance cases of Antrea's own tests (1-51) and of the gaps past it (52-66) that one pass-by-pass story can tell: something is
-// set up and settles, something changes, and then annotation and kernel must agree on what remains. The others are in packages model
-// (selection, families, host ports), publish (patches) and dataplane (rules).
-func TestCases(t *testing.T) {
-	v6only := func(w *world, a *model.Pod) {
-		a.IPs = []netip.Addr{netip.MustParseAddr("fd00::1")}
-		w.addService("web", web, 80)
-		s := w.services["web"]
-		s.Families = []npl.Family{npl.IPv6}
-		w.services["web"] = s
+const (
+	none = "[]"
+	one  = "[192.0.2.1:61000->80/tcp]"
+	both = "[192.0.2.1:61000->80/tcp [2001:db8::1]:61000->80/tcp]"
+)
+
+// step is one thing that happens, and what the Pod is published with when it has settled.
+type step struct {
+	do   func(w *world, a *model.Pod)
+	want string
+}
+
+// again begins a want in which a mapping comes back: its port was freed, and after a restart nobody knows whose it was.
+const again = "again "
+
+var nodePort = regexp.MustCompile(`:610\d\d->`)
+
+// Cases that are a story of settled states: something changes, and then annotation, rules and sockets must agree. Each is told twice:
+// with an agent that sees each change, and with one that is restarted after it and only finds what has become of it.
+func TestStories(t *testing.T) {
+	serve := func(ports ...uint16) func(*world, *model.Pod) {
+		return func(w *world, _ *model.Pod) { w.addService("web", web, ports...) }
+	}
+	edit := func(f func(*model.Service)) func(*world, *model.Pod) {
+		return func(w *world, _ *model.Pod) { w.edit("web", f) }
 	}
 	dual := func(w *world, a *model.Pod) {
 		a.IPs = append(a.IPs, netip.MustParseAddr("fd00::1"))
 		w.addService("web", web, 80)
-		s := w.services["web"]
-		s.Families = []npl.Family{npl.IPv4, npl.IPv6}
-		w.services["web"] = s
+		w.edit("web", func(s *model.Service) { s.Families = []npl.Family{npl.IPv4, npl.IPv6} })
 	}
-	serve := func(ports ...uint16) func(*world, *model.Pod) {
-		return func(w *world, _ *model.Pod) { w.addService("web", web, ports...) }
+	named := func(name string) func(*model.Service) {
+		return func(s *model.Service) { s.Ports = []model.ServicePort{{Protocol: npl.TCP, TargetName: name}} }
 	}
-	change := func(f func(*model.Service)) func(*world, *model.Pod) {
-		return func(w *world, _ *model.Pod) {
-			s := w.services["web"]
-			f(&s)
-			w.services["web"] = s
-		}
-	}
-	gone := func(w *world, _ *model.Pod) { delete(w.services, "web") } // what a Service that is no longer enabled is to the loop
-	const (
-		one  = "[192.0.2.1:61000->80/tcp]"
-		none = "[]"
-		both = "[192.0.2.1:61000->80/tcp [2001:db8::1]:61000->80/tcp]"
-	)
+	// A Service that is not enabled is not in the inventory: to the loop it is as if it were deleted.
+	gone := func(w *world, _ *model.Pod) { delete(w.services, "web") }
 	tests := []struct {
-		name   string
-		before func(*world, *model.Pod)
-		middle string
-		after  func(*world, *model.Pod)
-		want   string
+		name  string
+		steps []step
 	}{
-		{"Case03 ClusterIP to NodePort", serve(80), one, change(func(s *model.Service) { s.Type = "NodePort" }), none},
-		{"Case03 and back to ClusterIP", func(w *world, a *model.Pod) {
-			w.addService("web", web, 80)
-			s := w.services["web"]
-			s.Type = "NodePort"
-			w.services["web"] = s
-		}, none, change(func(s *model.Service) { s.Type = "ClusterIP" }), one},
-		{"Case04 Case05 Case08 no longer enabled, or deleted", serve(80), one, gone, none},
-		{"Case06 selector stops matching", serve(80), one, change(func(s *model.Service) { s.Selector = map[string]string{"app": "db"} }), none},
-		{"Case07 label stops matching", serve(80), one, func(_ *world, a *model.Pod) { a.Labels = nil }, none},
-		{"Case10 one of two ports goes", serve(80, 81), "[192.0.2.1:61000->80/tcp 192.0.2.1:61001->81/tcp]", serve(81), "[192.0.2.1:61001->81/tcp]"},
-		{"Case12 named port becomes unknown", func(w *world, a *model.Pod) {
+		{"NPL01 one mapping for the target port", []step{{serve(80), one}}},
+		{"NPL03 type NodePort and back", []step{{serve(80), one}, {edit(func(s *model.Service) { s.Type = "NodePort" }), none}, {edit(func(s *model.Service) { s.Type = "ClusterIP" }), again + one}}},
+		{"NPL04 enabled false and true again", []step{{serve(80), one}, {gone, none}, {serve(80), again + one}}},
+		{"NPL05 enabled annotation removed", []step{{serve(80), one}, {gone, none}}},
+		{"NPL06 selector stops matching and matches again", []step{{serve(80), one},
+			{edit(func(s *model.Service) { s.Selector = map[string]string{"app": "db"} }), none}, {edit(func(s *model.Service) { s.Selector = web }), again + one}}},
+		{"NPL07 label stops matching", []step{{serve(80), one}, {func(_ *world, a *model.Pod) { a.Labels = nil }, none}}},
+		{"NPL08 Service deleted", []step{{serve(80), one}, {gone, none}}},
+		{"NPL10 one of two target ports goes", []step{{serve(80, 81), "[192.0.2.1:61000->80/tcp 192.0.2.1:61001->81/tcp]"}, {serve(81), "[192.0.2.1:61001->81/tcp]"}}},
+		{"NPL12 named target port becomes unknown", []step{{func(w *world, a *model.Pod) {
 			a.Ports = []model.ContainerPort{{Name: "http", Port: 80, Protocol: npl.TCP}}
 			w.addService("web", web)
-			s := w.services["web"]
-			s.Ports = []model.ServicePort{{Protocol: npl.TCP, TargetName: "http"}}
-			w.services["web"] = s
-		}, one, change(func(s *model.Service) { s.Ports = []model.ServicePort{{Protocol: npl.TCP, TargetName: "nope"}} }), none},
-		{"Case15 another Service on the same port takes over", serve(80), one, func(w *world, a *model.Pod) {
-			gone(w, a)
-			w.addService("other", web, 80)
-		}, one},
-		{"Case19 a second protocol leaves the first alone", serve(80), one, change(func(s *model.Service) {
-			s.Ports = append(s.Ports, model.ServicePort{Protocol: npl.UDP, TargetPort: 80})
-		}), "[192.0.2.1:61000->80/tcp 192.0.2.1:61001->80/udp]"},
-		{"Case20 host port takes over", serve(80), one, func(_ *world, a *model.Pod) {
-			a.Ports = []model.ContainerPort{{Port: 80, Protocol: npl.TCP, HostPort: 8080}}
-		}, "[192.0.2.1:8080->80/tcp]"},
-		{"Case27 terminated", serve(80), one, func(_ *world, a *model.Pod) { a.Terminated = true }, none},
-		{"Case28 Pod loses its address", serve(80), one, func(_ *world, a *model.Pod) { a.IPs = nil }, none},
-		{"Case29 Pod address changes", serve(80), one, func(w *world, a *model.Pod) { a.IPs[0] = w.newIP() }, one},
-		{"Case38 Node address changes", serve(80), one, func(w *world, _ *model.Pod) { w.node.Addresses[0].IP = netip.MustParseAddr("192.0.2.9") }, "[192.0.2.9:61000->80/tcp]"},
-		{"Case39 IPv6 only", v6only, "[[2001:db8::1]:61000->80/tcp]", gone, none},
-		{"Case40 dual stack", dual, both, gone, none},
-		{"Case52 dual to single stack", dual, both, change(func(s *model.Service) { s.Families = s.Families[:1] }), one},
-		{"Case54 junk annotation does not block clean-up", serve(80), one, func(w *world, a *model.Pod) {
+			w.edit("web", named("http"))
+		}, one}, {edit(named("nope")), none}}},
+		{"NPL19 TCP beside UDP", []step{
+			{func(w *world, _ *model.Pod) {
+				w.addService("web", web)
+				w.edit("web", func(s *model.Service) { s.Ports = []model.ServicePort{{Protocol: npl.UDP, TargetPort: 80}} })
+			}, "[192.0.2.1:61000->80/udp]"},
+			{edit(func(s *model.Service) {
+				s.Ports = append(s.Ports, model.ServicePort{Protocol: npl.TCP, TargetPort: 80})
+			}),
+				"[192.0.2.1:61001->80/tcp 192.0.2.1:61000->80/udp]"},
+		}},
+		{"NPL28 Pod loses its address", []step{{serve(80), one}, {func(_ *world, a *model.Pod) { a.IPs = nil }, none}}},
+		{"NPL29 Pod address changes", []step{{serve(80), one}, {func(w *world, a *model.Pod) { a.IPs[0] = w.newIP() }, one}}},
+		{"NPL38 Node address changes", []step{{serve(80), one},
+			{func(w *world, _ *model.Pod) { w.node.Addresses[0].IP = netip.MustParseAddr("192.0.2.9") }, "[192.0.2.9:61000->80/tcp]"}}},
+		{"NPL52 dual to single stack and to the other", []step{{dual, both}, {edit(func(s *model.Service) { s.Families = []npl.Family{npl.IPv4} }), one},
+			{edit(func(s *model.Service) { s.Families = []npl.Family{npl.IPv6} }), again + "[[2001:db8::1]:61000->80/tcp]"}}},
+		{"NPL54 junk does not block clean-up", []step{{serve(80), one}, {func(w *world, a *model.Pod) {
 			gone(w, a)
 			a.Annotation = `{"junk"`
-		}, none},
-		{"Case61 Pod loses its IPv6 address", dual, both, func(_ *world, a *model.Pod) { a.IPs = a.IPs[:1] }, one},
+		}, none}}},
+		{"NPL61 Pod loses its IPv6 address", []step{{dual, both}, {func(_ *world, a *model.Pod) { a.IPs = a.IPs[:1] }, one}}},
+		{"a host port takes over", []step{{serve(80), one}, {func(_ *world, a *model.Pod) {
+			a.Ports = []model.ContainerPort{{Port: 80, Protocol: npl.TCP, HostPort: 8080}}
+		}, "[192.0.2.1:8080->80/tcp]"}}},
+		{"terminated", []step{{serve(80), one}, {func(_ *world, a *model.Pod) { a.Terminated = true }, none}}},
 	}
 	for _, tt := range tests {
-		for _, restart := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, restart %v", tt.name, restart), func(t *testing.T) {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, restart := range []bool{false, true} {
 				w := newWorld(t)
 				w.node.Addresses = append(w.node.Addresses, model.NodeAddress{Type: "InternalIP", IP: netip.MustParseAddr("2001:db8::1")})
 				a := w.addPod("a", web)
-				tt.before(w, a)
-				w.settle()
-				if got := fmt.Sprint(w.listed(a)); got != tt.middle {
-					t.Fatalf("before: %s, want %s", got, tt.middle)
-				}
-				tt.after(w, a)
-				if restart {
-					w.start() // it changed while the agent was down
-				}
-				w.settle()
-				if got := fmt.Sprint(w.listed(a)); got != tt.want {
-					t.Errorf("annotation %s, want %s", got, tt.want)
-				}
-				if a.Annotated != (tt.want != none) {
-					t.Errorf("annotation present: %v", a.Annotated)
-				}
-				w.after(w.settings.WithdrawGrace)
-				ours := 0
-				for _, m := range w.listed(a) {
-					if m.NodePort >= w.settings.Range.First {
-						ours++
+				for i, s := range tt.steps {
+					s.do(w, a)
+					if restart {
+						w.start()
 					}
+					w.settle()
+					w.after(w.settings.WithdrawGrace)
+					want, back := strings.CutPrefix(s.want, again)
+					if restart && back {
+						want = nodePort.ReplaceAllString(want, nodePort.FindString(fmt.Sprint(w.listed(a))))
+					}
+					w.wantPublished(t, fmt.Sprintf("step %d, restart %v", i, restart), a, want)
 				}
-				if got := len(w.kernel.Rules()); got != ours {
-					t.Errorf("%d rules remain, want %d", got, ours)
-				}
-				if got := len(w.kernel.Sockets()); got != ours {
-					t.Errorf("%d sockets remain, want %d", got, ours)
-				}
-			})
+			}
+		})
+	}
+}
+
+// wantPublished checks that a Pod, the only one, is published so, and that rules and sockets are there for that and for nothing else.
+func (w *world) wantPublished(t *testing.T, when string, a *model.Pod, want string) {
+	t.Helper()
+	if got := fmt.Sprint(w.listed(a)); got != want || a.Annotated != (want != none) {
+		t.Errorf("%s: annotation %q, want %s", when, a.Annotation, want)
+	}
+	ours := 0
+	rules := w.kernel.Rules()
+	for _, m := range w.listed(a) {
+		if m.NodePort < w.settings.Range.First {
+			continue // a host port
 		}
+		ours++
+		ip, _ := a.IP(m.Family)
+		k := tcp4(m.NodePort)
+		k.Protocol, k.Family = m.Protocol, m.Family
+		if got := rules[k]; got != netip.AddrPortFrom(ip, m.PodPort) {
+			t.Errorf("%s: %s leads to %v, want %s port %d", when, k, got, ip, m.PodPort)
+		}
+	}
+	if sockets := w.kernel.Sockets(); len(rules) != ours || len(sockets) != ours {
+		t.Errorf("%s: rules %v and sockets %v, want %d of each", when, rules, sockets, ours)
+	}
+}
+
+func TestNPL09PodDeleted(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.addPod("a", web), w.addPod("b", web)
+	w.addService("web", web, 80)
+	w.settle()
+	delete(w.pods, a.UID)
+	w.settle()
+	w.wantPublished(t, "after the deletion", b, "[192.0.2.1:61001->80/tcp]")
+}
+
+func TestNPL15AnotherServiceTakesOver(t *testing.T) {
+	w := newWorld(t)
+	a := w.addPod("a", web)
+	w.addService("web", web, 80)
+	w.settle()
+	writes, patches := w.kernel.Writes(), w.patches
+	delete(w.services, "web")
+	w.addService("other", web, 80)
+	w.settle()
+	w.after(w.settings.CoolDown)
+	w.wantPublished(t, "with the other Service", a, one)
+	if m := w.loop.Document().Mappings; len(m) != 1 || fmt.Sprint(m[0].Services) != "[default/other]" {
+		t.Errorf("mappings %+v", m)
+	}
+	if w.kernel.Writes() != writes || w.patches != patches {
+		t.Errorf("%d kernel writes and %d patches, want none", w.kernel.Writes()-writes, w.patches-patches)
+	}
+}
+
+func TestNPL27TwoPodsWithOneAddress(t *testing.T) {
+	for _, order := range []string{"terminates before the other comes", "terminates after the other has come"} {
+		w := newWorld(t)
+		dead := w.addPod("dead", web)
+		w.addService("web", web, 80)
+		w.settle()
+		live := *dead
+		live.UID, live.Name, live.Annotated, live.Annotation = "uid-live", "live", false, ""
+		if order == "terminates before the other comes" {
+			dead.Terminated = true
+			w.settle()
+		}
+		w.pods[live.UID] = &live
+		dead.Terminated, live.Terminated = true, false
+		w.settle()
+		w.after(w.settings.CoolDown)
+		if dead.Annotated {
+			t.Errorf("%s: the dead Pod is published at %s", order, dead.Annotation)
+		}
+		port := w.nodePort(&live, 80)
+		check := func(when string) {
+			if port == 0 || port == 61000 || w.nodePort(&live, 80) != port || w.kernel.Rules()[tcp4(port)].Addr() != live.IPs[0] || len(w.kernel.Rules()) != 1 {
+				t.Errorf("%s, %s: the live Pod is published at %s, rules %v", order, when, live.Annotation, w.kernel.Rules())
+			}
+		}
+		check("when the one has terminated")
+		delete(w.pods, dead.UID)
+		w.settle()
+		w.after(w.settings.CoolDown)
+		check("when it is deleted")
 	}
 }
 
 // What a starting agent finds in the annotation when the kernel has nothing.
-func TestCasesAtStart(t *testing.T) {
-	const target = "[192.0.2.1:61000->80/tcp]"
+func TestStart(t *testing.T) {
 	for _, tt := range []struct{ name, annotation, want string }{
-		{"Case32 invalid", "][", target},
-		{"Case33 port outside the range", `[{"podPort":80,"nodeIP":"192.0.2.1","nodePort":4000,"protocol":"tcp"}]`, target},
-		{"Case35 field missing", `[{"podPort":80,"nodeIP":"192.0.2.1","protocol":"tcp"}]`, target},
-		{"older form is honoured", `[{"podPort":80,"nodeIP":"192.0.2.1","nodePort":61003}]`, "[192.0.2.1:61003->80/tcp]"},
+		{"NPL32 annotation cannot be read", "][", one},
+		{"NPL33 node port outside the range", `[{"podPort":80,"nodeIP":"192.0.2.1","nodePort":4000,"protocol":"tcp"}]`, one},
+		{"NPL35 field missing", `[{"podPort":80,"nodeIP":"192.0.2.1","protocol":"tcp"}]`, one},
+		{"an older form is honoured", `[{"podPort":80,"nodeIP":"192.0.2.1","nodePort":61003}]`, "[192.0.2.1:61003->80/tcp]"},
 		{"address of another Node", `[{"podPort":80,"nodeIP":"192.0.2.77","nodePort":61003}]`, "[192.0.2.1:61003->80/tcp]"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -149,51 +218,57 @@ func TestCasesAtStart(t *testing.T) {
 			w.addService("web", web, 80)
 			w.settle()
 			w.after(w.settings.CoolDown) // where the annotation proved that the Node had served before, free ports rest first
-			if got := fmt.Sprint(w.listed(a)); got != tt.want {
-				t.Errorf("annotation %s, want %s", got, tt.want)
-			}
+			w.wantPublished(t, "at last", a, tt.want)
 		})
 	}
-	t.Run("Case34 annotated without address", func(t *testing.T) {
-		w := newWorld(t)
-		a := w.addPod("a", web)
-		a.IPs, a.Annotated, a.Annotation = nil, true, `[{"podPort":80,"nodeIP":"192.0.2.1","nodePort":61003}]`
-		w.addService("web", web, 80)
-		w.settle()
-		if a.Annotated {
-			t.Errorf("annotation %s", a.Annotation)
-		}
-		a.IPs = []netip.Addr{w.newIP()}
-		w.after(w.settings.CoolDown)
-		if w.nodePort(a, 80) == 0 {
-			t.Error("no mapping when the address came")
-		}
-	})
 }
 
-func TestCase17TwoPodsHaveDifferentPorts(t *testing.T) {
-	w := newWorld(t)
-	a, b := w.addPod("a", web), w.addPod("b", web)
-	w.addService("web", web, 80)
-	w.settle()
-	if pa, pb := w.nodePort(a, 80), w.nodePort(b, 80); pa == 0 || pb == 0 || pa == pb {
-		t.Errorf("ports %d and %d", pa, pb)
-	}
-}
-
-func TestCase60SameNameAnotherUID(t *testing.T) {
+func TestNPL34AnnotatedWithoutAddressAtStart(t *testing.T) {
 	w := newWorld(t)
 	a := w.addPod("a", web)
+	a.IPs, a.Annotated, a.Annotation = nil, true, `[{"podPort":80,"nodeIP":"192.0.2.1","nodePort":61003}]`
 	w.addService("web", web, 80)
 	w.settle()
-	old := w.nodePort(a, 80)
-	delete(w.pods, a.UID)
-	b := w.addPod("a", web)
-	delete(w.pods, b.UID)
-	b.UID = "uid-other"
-	w.pods[b.UID] = b
-	w.after(time.Second)
-	if got := w.nodePort(b, 80); got == 0 || got == old {
-		t.Errorf("the new Pod of the same name has port %d, the old one had %d", got, old)
+	w.wantPublished(t, "without address", a, none)
+	a.IPs = []netip.Addr{w.newIP()}
+	w.after(w.settings.CoolDown)
+	w.wantPublished(t, "with an address", a, one)
+}
+
+func TestNPL42Lookup(t *testing.T) {
+	w := newWorld(t)
+	w.node.Addresses = append(w.node.Addresses,
+		model.NodeAddress{Type: "InternalIP", IP: netip.MustParseAddr("2001:db8::1")}, model.NodeAddress{Type: "ExternalIP", IP: netip.MustParseAddr("203.0.113.1")})
+	a := w.addPod("a", web)
+	a.IPs = append(a.IPs, netip.MustParseAddr("fd00::1"))
+	a.Ports = []model.ContainerPort{{Port: 81, Protocol: npl.TCP, HostPort: 8081}}
+	w.addService("web", web, 80, 81)
+	w.edit("web", func(s *model.Service) { s.Families = []npl.Family{npl.IPv4, npl.IPv6} })
+	w.addService("again", web, 80)
+	w.settle()
+	for _, tt := range []struct{ at, protocol, want string }{
+		{"192.0.2.1:61000", "tcp", "default/a 10.0.0.1:80 [default/again default/web]"},
+		{"192.0.2.1:61000", "TCP", "default/a 10.0.0.1:80 [default/again default/web]"},
+		{"[::ffff:192.0.2.1]:61000", "Tcp", "default/a 10.0.0.1:80 [default/again default/web]"},
+		{"[2001:db8::1]:61000", "tcp", "default/a [fd00::1]:80 [default/web]"},
+		{"192.0.2.1:8081", "tcp", "default/a 10.0.0.1:81 [default/web]"},
+		{"192.0.2.1:61000", "udp", ""},
+		{"192.0.2.1:61001", "tcp", ""},
+		{"192.0.2.2:61000", "tcp", ""},
+		{"203.0.113.1:61000", "tcp", ""}, // an address of the Node, but not the published one
+		{"[2001:db8::2]:61000", "tcp", ""},
+		{"127.0.0.1:61000", "tcp", ""},
+		{"192.0.2.1:61000", "", ""},
+	} {
+		got := ""
+		for _, m := range w.loop.Document().Lookup(netip.MustParseAddrPort(tt.at), tt.protocol) {
+			got += fmt.Sprint(m.Pod, " ", m.Target, " ", m.Services)
+		}
+		if got != tt.want {
+			t.Errorf("%s/%s: %q, want %q", tt.at, tt.protocol, got, tt.want)
+		}
+	}
+	if got := (Document{}).Lookup(netip.AddrPort{}, "tcp"); got != nil {
+		t.Errorf("an invalid address finds %v", got)
 	}
 }

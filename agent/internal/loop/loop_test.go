@@ -96,26 +96,6 @@ func TestPodGoneLosesItsRuleAtOnceAndItsPortCools(t *testing.T) {
 	}
 }
 
-func TestExhaustionIsAllOrNonePerPodAndDisturbsNobody(t *testing.T) {
-	w := newWorld(t)
-	w.settings.Range.Last = w.settings.Range.First + 2
-	w.start()
-	big := w.addPod("big", map[string]string{"app": "big"})
-	w.addService("big", map[string]string{"app": "big"}, 1, 2, 3, 4)
-	small := w.addPod("small", web)
-	w.addService("web", web, 80)
-	w.settle()
-	if big.Annotated || w.nodePort(small, 80) == 0 {
-		t.Errorf("big %q, small %q", big.Annotation, small.Annotation)
-	}
-	if got := len(w.kernel.Rules()); got != 1 {
-		t.Errorf("%d rules, want 1", got)
-	}
-	if got := len(w.kernel.Sockets()); got != 1 {
-		t.Errorf("%d sockets, want 1: the attempt for the big Pod must let go of its ports", got)
-	}
-}
-
 func TestExhaustionSaysHowManyPortsAreMissing(t *testing.T) {
 	w := newWorld(t)
 	w.settings.Range.Last = w.settings.Range.First
@@ -208,27 +188,6 @@ func TestRestartWritesNothing(t *testing.T) {
 	}
 	if got := len(w.kernel.Sockets()); got != 6 {
 		t.Errorf("%d sockets after the restart, want 6", got)
-	}
-}
-
-func TestCoolingOutlivesTheProcess(t *testing.T) {
-	w := newWorld(t)
-	w.settings.Range.Last = w.settings.Range.First
-	w.start()
-	a := w.addPod("a", web)
-	w.addService("web", web, 80)
-	w.settle()
-	delete(w.pods, a.UID)
-	w.settle()
-	w.start()
-	b := w.addPod("b", web)
-	w.after(w.settings.CoolDown - time.Second) // the world fails on I2
-	if b.Annotated {
-		t.Error("a cooling port was given after a restart")
-	}
-	w.after(time.Second)
-	if w.nodePort(b, 80) != 61000 {
-		t.Error("the port was not given after the cool-down")
 	}
 }
 
