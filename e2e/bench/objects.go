@@ -52,7 +52,7 @@ func realisticPod(namespace, name, app string) *corev1.Pod {
 		"checksum/config":      strings.Repeat("0123456789abcdef", 4),
 		"prometheus.io/scrape": "true",
 		"prometheus.io/port":   "9090",
-		"sidecar.example/spec": strings.Repeat(`{"name":"value"},`, 40),
+		"sidecar.example/spec": strings.Repeat(`{"name":"value"},`, 20),
 	}
 	p.Spec.InitContainers = []corev1.Container{realisticContainer("prepare", 0)}
 	p.Spec.Containers = []corev1.Container{realisticContainer("app", 8080), realisticContainer("proxy", 15001), realisticContainer("log-shipper", 0)}
@@ -73,7 +73,7 @@ func realisticContainer(name string, port int32) corev1.Container {
 			Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi")},
 		},
 	}
-	for i := range 12 {
+	for i := range 5 {
 		c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprintf("SETTING_%s_%d", strings.ToUpper(name[:3]), i), Value: "http://backend.namespace.svc:8080/path"})
 	}
 	for i := range 4 {
@@ -127,8 +127,23 @@ func (s *site) patchStatus(ctx context.Context, p *corev1.Pod, status *corev1.Po
 	return err
 }
 
-// foreignService is a Service that is not enabled; it selects the Pods with the label app.
-func foreignService(namespace, app string) *corev1.Service {
+// annotate sets the annotation of a Pod as npl-agent does, or removes it.
+func (s *site) annotate(ctx context.Context, namespace, name string, set bool) error {
+	patch := []byte(`{"metadata":{"annotations":{"` + npl.Annotation + `":null}}}`)
+	if set {
+		mapping := npl.Mapping{PodPort: 8080, NodeIP: lab.NodeAddress(host), NodePort: 61000, Protocol: npl.TCP, Family: npl.IPv4}
+		var err error
+		patch, err = json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{npl.Annotation: npl.Encode([]npl.Mapping{mapping})}}})
+		if err != nil {
+			return err
+		}
+	}
+	_, err := s.agentClient.CoreV1().Pods(namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "npl-agent"}, "status")
+	return err
+}
+
+// service is a Service that selects the Pods with the label app and is not enabled.
+func service(namespace, app string) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: app,
@@ -148,7 +163,7 @@ func foreignService(namespace, app string) *corev1.Service {
 }
 
 func enabledService(namespace, app string) *corev1.Service {
-	svc := foreignService(namespace, app)
+	svc := service(namespace, app)
 	svc.Annotations[npl.EnabledAnnotation] = "true"
 	return svc
 }
@@ -156,4 +171,12 @@ func enabledService(namespace, app string) *corev1.Service {
 func (s *site) createService(ctx context.Context, svc *corev1.Service) error {
 	_, err := s.client.CoreV1().Services(svc.Namespace).Create(ctx, svc, metav1.CreateOptions{FieldManager: "helm"})
 	return err
+}
+
+// foreignService is a Service that is not enabled. It has no selector, so that the control plane makes no EndpointSlices for the many of
+// them: that would take most of a measurement's time, and the agent reads none.
+func foreignService(namespace, app string) *corev1.Service {
+	svc := service(namespace, app)
+	svc.Spec.Selector = nil
+	return svc
 }

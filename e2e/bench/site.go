@@ -36,7 +36,9 @@ const (
 type site struct {
 	lab    *lab.Lab
 	client kubernetes.Interface // without limits
-	dir    string
+	// agentClient has the rights of the agent, and no limits.
+	agentClient kubernetes.Interface
+	dir         string
 }
 
 // newSite makes a site in a lab that has no agent yet.
@@ -130,7 +132,14 @@ func (s *site) writeKubeconfig(ctx context.Context) error {
 	config.AuthInfos["agent"] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
 	config.Contexts["lab"] = &clientcmdapi.Context{Cluster: "lab", AuthInfo: "agent"}
 	config.CurrentContext = "lab"
-	return clientcmd.WriteToFile(*config, s.kubeconfig())
+	if err := clientcmd.WriteToFile(*config, s.kubeconfig()); err != nil {
+		return err
+	}
+	agent := s.lab.RESTConfig()
+	agent.CertFile, agent.CertData, agent.KeyFile, agent.KeyData, agent.BearerToken = "", nil, "", nil, token.Status.Token
+	agent.QPS, agent.ContentType = -1, runtime.ContentTypeProtobuf
+	s.agentClient, err = kubernetes.NewForConfig(agent)
+	return err
 }
 
 // namespace makes a namespace, and waits until Pods can be made in it.

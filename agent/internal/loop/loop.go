@@ -79,10 +79,11 @@ type Settings struct {
 }
 
 const (
-	// Between two passes there is a pause as long as the first of them took, within these bounds: a burst of changes becomes few passes,
-	// none waits long, and on a Node where a pass is long they do not take a processor for themselves.
+	// After a pass there is a pause of gapFactor times as long, within these bounds: a burst of changes becomes few passes, none waits
+	// long, and where a pass is long, because there are many Pods, they take a fifth of one processor at most.
+	gapFactor  = 4
 	minGap     = time.Millisecond
-	maxGap     = 20 * time.Millisecond
+	maxGap     = 50 * time.Millisecond
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 30 * time.Second
 )
@@ -173,7 +174,7 @@ func (l *Loop) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-l.clock.After(min(maxGap, max(minGap, l.clock.Since(began)))):
+		case <-l.clock.After(min(maxGap, max(minGap, gapFactor*l.clock.Since(began)))):
 		}
 		timer.Reset(max(0, next.Sub(l.clock.Now())))
 	}
