@@ -85,6 +85,20 @@ func TestJointMovesToANumberForAllProtocols(t *testing.T) {
 	}
 }
 
+// The number that a new protocol gets must be one that the rest of the Pod port can follow to. Trying that holds nothing.
+func TestJointChoosesWhereTheRestCanFollow(t *testing.T) {
+	a := New(any5, 0, true)
+	a.Allocate([]model.ID{over("a", npl.TCP)}, all)
+	a.Exclude([]model.Key{at(npl.UDP, 61000)}, epoch)
+	held := map[model.Key]bool{}
+	probe := Probe{Try: func(k model.Key) bool { held[k] = true; return k != at(npl.TCP, 61001) }, Undo: func(k model.Key) { delete(held, k) }}
+	a.Allocate([]model.ID{over("a", npl.UDP)}, probe)
+	wantPort(t, a, over("a", npl.UDP), 61002)
+	if delete(held, at(npl.TCP, 61001)); len(held) != 1 || !held[at(npl.UDP, 61002)] { // that one was refused
+		t.Errorf("held %v", held)
+	}
+}
+
 // Switched on over numbers that differ: they are kept, and then move together, to the least that is allowed, in whatever order they were
 // adopted.
 func TestJointAdoptsNumbersThatDiffer(t *testing.T) {

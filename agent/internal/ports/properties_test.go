@@ -192,6 +192,9 @@ func (c *account) given(t *rapid.T, k model.Key, id model.ID, before map[model.K
 		if rest, cools := c.cooling[other]; c.joint && cools && rest.last != sibling && !joins {
 			t.Fatalf("%v is given to %v while %v cools for %v", k, id, other, rest.last)
 		}
+		if at, has := c.current[sibling]; c.joint && has && !joins && at != other && c.owner[other] != sibling && c.busy[other] {
+			t.Fatalf("%v is given to %v, and %v cannot follow from %v: %v is busy", k, id, sibling, at, other)
+		}
 	}
 	if f, ok := c.former[id]; !c.joint && ok && c.open(f, id) && !c.busy[f] && f != k {
 		t.Fatalf("%v gets %v and could have had %v back", id, k, f)
