@@ -127,6 +127,9 @@ func TestReplacesAndRemoves(t *testing.T) {
 		Cool: map[dataplane.Key]time.Duration{tcp(40001): time.Minute},
 	})
 	w.want(targets{tcp(40000): to("10.244.1.3:80")})
+	if s, _, err := w.nat.file.read(); err != nil || !maps.Equal(s.ours, map[mapping]bool{{tcp(40000), to("10.244.1.3:80")}: true}) {
+		t.Fatalf("what is done with is still listed as ours: %v, %v", s.ours, err)
+	}
 	w.now = w.now.Add(20 * time.Second)
 	w.restart() // and a reboot is the same: file and NAT stay
 	if s := w.load(); !maps.Equal(s.Cooling, map[dataplane.Key]time.Duration{tcp(40001): 40 * time.Second}) {
@@ -135,6 +138,10 @@ func TestReplacesAndRemoves(t *testing.T) {
 	w.apply(dataplane.Change{Set: targets{tcp(40001): to("10.244.1.2:81")}})
 	if s := w.load(); len(s.Cooling) > 0 {
 		t.Fatalf("a port in use cools: %v", s.Cooling)
+	}
+	w.host.take(tcp(40001))
+	if s := w.load(); len(s.Cooling) > 0 {
+		t.Fatalf("a port that was given again cools: %v", s.Cooling)
 	}
 }
 
@@ -162,6 +169,24 @@ func TestSomebodyElsesMapping(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(w.dir, stateFile)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the file is left behind: %v", err)
+	}
+}
+
+// A mapping of one of the Node's addresses is not ours, even where it leads to the same.
+func TestMappingOfOneAddress(t *testing.T) {
+	w := newNode(t)
+	want := targets{tcp(40000): to("10.244.1.2:80")}
+	w.apply(dataplane.Change{Set: want})
+	w.host.take(tcp(40000))
+	w.host.put(row{nat: "pods", protocol: "TCP", external: "192.0.2.7", port: 40000, target: "10.244.1.2", targetPort: 80})
+	if s := w.load(); len(s.Mappings) > 0 {
+		t.Errorf("taken for ours: %v", s.Mappings)
+	}
+	if _, err := w.nat.Repair(want); !errors.Is(err, dataplane.ErrPortBusy) {
+		t.Errorf("repair: %v", err)
+	}
+	if err := w.nat.Cleanup(); err != nil || len(w.host.foreign()) != 1 {
+		t.Errorf("cleanup: %v, %v is left", err, w.host.foreign())
 	}
 }
 
