@@ -51,14 +51,23 @@ func allStages(scratch string, seen *cases.Run) []stage {
 			return tests(command(ctx, ".", env, "go", args...), seen)
 		}},
 		{"stories over a bridged Pod network", func(ctx context.Context) (tally, error) {
-			return tests(command(ctx, ".", append(env, "STORIES_POD_NETWORK=bridged"), "go", "test", "-json", "-count=1", "-timeout=15m",
-				"-run=^TestStories$/^(quickstart|families|restart)$", "./e2e/stories"), seen)
+			return overNetwork(ctx, env, "bridged", "quickstart|families|restart|npl48_from_the_node|reply_paths", seen)
+		}},
+		{"stories over an overlay", func(ctx context.Context) (tally, error) {
+			return overNetwork(ctx, env, "overlay", "families|npl48_from_the_node|reply_paths", seen)
 		}},
 		{"the demo", func(ctx context.Context) (tally, error) {
 			return tally{}, run(ctx, ".", append(env, "ONESHOT=1"), "go", "run", "./e2e/cmd/demo")
 		}},
 		{"a story as an unprivileged user", func(ctx context.Context) (tally, error) { return rootless(ctx, scratch, programs, seen) }},
 	}
+}
+
+// overNetwork runs again the stories in which the kind of Pod network matters.
+func overNetwork(ctx context.Context, env []string, kind, stories string, seen *cases.Run) (tally, error) {
+	env = append(slices.Clone(env), "STORIES_POD_NETWORK="+kind)
+	return tests(command(ctx, ".", env, "go", "test", "-json", "-count=1", "-timeout=15m",
+		"-run=^TestStories$/^("+stories+")$", "./e2e/stories"), seen)
 }
 
 // numbered holds the tests that ran to the lists of cases. Only after all stages every case must have been shown.

@@ -5,13 +5,16 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nplbridge/nplbridge/agent/npl"
+	"github.com/nplbridge/nplbridge/e2e/lab"
 	"github.com/nplbridge/nplbridge/e2e/load"
 	"github.com/nplbridge/nplbridge/e2e/view"
 )
@@ -19,7 +22,7 @@ import (
 // command is one verb of the stories: its output is what `stdout` matches afterwards.
 type command func(s *story, ts *testscript.TestScript, args []string) (output string, err error)
 
-// verbs lists every verb. "eventually" and "absent" take another verb as their argument.
+// verbs lists every verb. "eventually", "absent", "finally" and "keep" take another verb as their argument.
 func verbs() map[string]command {
 	return map[string]command{
 		"kubectl":    (*story).kubectl,
@@ -33,17 +36,30 @@ func verbs() map[string]command {
 		"annotation": (*story).annotation,
 		"pool":       (*story).pool,
 		"rule":       (*story).rule,
+		"cut":        (*story).cut,
+		"in-use":     (*story).inUse,
+		"reached":    (*story).reached,
 		"tcp":        (*story).tcp,
 		"udp":        (*story).udp,
+		"event":      (*story).event,
 		"exec-in":    (*story).execIn,
+		"agent":      (*story).agent,
+		"chart":      (*story).chart,
+		"kube-proxy": (*story).kubeProxy,
 		"load":       (*story).churn,
 		"crash":      (*story).crash,
 		"restarted":  (*story).restarted,
+		"freeze":     (*story).freeze,
+		"thaw":       (*story).thaw,
+		"reboot":     (*story).reboot,
 		"remember":   (*story).remember,
 		"unchanged":  (*story).unchanged,
 		"quiet":      (*story).quiet,
 		"eventually": eventually,
 		"absent":     absent,
+		"finally":    finally,
+		"keep":       keep,
+		"kept":       (*story).kept,
 	}
 }
 
@@ -92,6 +108,62 @@ func absent(s *story, ts *testscript.TestScript, args []string) (string, error) 
 	default:
 		return "", fmt.Errorf("still there: %s", out)
 	}
+}
+
+// finally runs a verb when the story has ended, however it did; the last one first.
+func finally(s *story, ts *testscript.TestScript, args []string) (string, error) {
+	run, ok := verbs()[args[0]]
+	if !ok {
+		return "", fmt.Errorf("finally: there is no verb %q", args[0])
+	}
+	s.last = append(s.last, func() error {
+		out, err := run(s, ts, args[1:])
+		if err != nil {
+			return fmt.Errorf("finally %s: %w\n%s", strings.Join(args, " "), err, out)
+		}
+		return nil
+	})
+	return "", nil
+}
+
+// keep runs a verb again and again, beside the story, until kept, which fails if the verb ever did. It must be one that only looks.
+func keep(s *story, ts *testscript.TestScript, args []string) (string, error) {
+	run, ok := verbs()[args[0]]
+	if !ok {
+		return "", fmt.Errorf("keep: there is no verb %q", args[0])
+	}
+	stop, result := make(chan struct{}), make(chan error, 1)
+	s.keeping = &keeping{stop, result}
+	go func() {
+		for times := 1; ; times++ {
+			if out, err := run(s, ts, args[1:]); err != nil {
+				result <- fmt.Errorf("time %d: %w\n%s", times, err, out)
+				return
+			}
+			select {
+			case <-stop:
+				result <- nil
+				return
+			default:
+			}
+		}
+	}()
+	return "", nil
+}
+
+type keeping struct {
+	stop   chan struct{}
+	result chan error
+}
+
+func (s *story) kept(_ *testscript.TestScript, _ []string) (string, error) {
+	if s.keeping == nil {
+		return "", errors.New("kept: nothing is being kept")
+	}
+	k := s.keeping
+	s.keeping = nil
+	close(k.stop)
+	return "", <-k.result
 }
 
 func (s *story) kubectl(_ *testscript.TestScript, args []string) (string, error) {
@@ -225,38 +297,6 @@ func (s *story) pool(_ *testscript.TestScript, args []string) (string, error) {
 	return fmt.Sprintln(members), err
 }
 
-// rule SELECTOR prints the elements of any Node's nftables map that lead to a Pod of this story.
-func (s *story) rule(_ *testscript.TestScript, args []string) (string, error) {
-	out, err := s.Lab.Kubectl(s.ctx, "-n", s.Namespace, "get", "pods", "-l", args[0], "-o", "jsonpath={.items[*].status.podIPs[*].ip}")
-	if err != nil {
-		return out, err
-	}
-	var found []string
-	for _, node := range s.Lab.Nodes() {
-		rules, err := s.ruleset(node)
-		if err != nil {
-			return "", err
-		}
-		for ip := range strings.FieldsSeq(out) {
-			if strings.Contains(rules, ": "+ip+" . ") {
-				found = append(found, node+" "+ip)
-			}
-		}
-	}
-	if len(found) == 0 {
-		return "", errAbsent
-	}
-	return strings.Join(found, "\n") + "\n", nil
-}
-
-func (s *story) ruleset(node string) (string, error) {
-	out, err := s.Lab.Command(s.ctx, node, "nft", "list", "ruleset").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("listing the nftables rules of %s: %w: %s", node, err, out)
-	}
-	return string(out), nil
-}
-
 // tcp WHERE ADDRESS sends one line and prints the answer.
 func (s *story) tcp(_ *testscript.TestScript, args []string) (string, error) {
 	return s.converse("tcp", args[0], args[1], "hello\n")
@@ -288,6 +328,47 @@ func (s *story) converse(network, where, addr, text string) (string, error) {
 func (s *story) execIn(_ *testscript.TestScript, args []string) (string, error) {
 	out, err := s.Lab.Command(s.ctx, args[0], args[1:]...).CombinedOutput()
 	return string(out), err
+}
+
+// agent NODE COMMAND... runs npl-agent on the Node, as its administrator would.
+func (s *story) agent(_ *testscript.TestScript, args []string) (string, error) {
+	return s.Lab.Agent(s.ctx, args[0], args[1:]...)
+}
+
+// chart KEY=VALUE... installs the chart anew with these values and those of all stories; without any it undoes that.
+func (s *story) chart(_ *testscript.TestScript, args []string) (string, error) {
+	return "", s.Lab.InstallChart(s.ctx, slices.Concat(chartValues, args)...)
+}
+
+// kube-proxy start NODE MODE | kube-proxy stop NODE, the mode being nftables or iptables.
+func (s *story) kubeProxy(_ *testscript.TestScript, args []string) (string, error) {
+	if args[0] == "stop" {
+		return "", s.Lab.StopKubeProxy(args[1])
+	}
+	return "", s.Lab.StartKubeProxy(s.ctx, args[1], lab.KubeProxyMode(args[2]))
+}
+
+// event OBJECT TEXT prints the Events of an object, Kind/name, that contain the text, such as a reason.
+func (s *story) event(_ *testscript.TestScript, args []string) (string, error) {
+	namespace := s.Namespace
+	if strings.HasPrefix(args[0], "Node/") {
+		namespace = "default" // an Event about an object without a namespace
+	}
+	events, err := s.Lab.Client().CoreV1().Events(namespace).List(s.ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", err
+	}
+	var found strings.Builder
+	for _, e := range events.Items {
+		text := e.Reason + ": " + e.Message
+		if e.InvolvedObject.Kind+"/"+e.InvolvedObject.Name == args[0] && strings.Contains(text, args[1]) {
+			fmt.Fprintln(&found, text)
+		}
+	}
+	if found.Len() == 0 {
+		err = errAbsent
+	}
+	return found.String(), err
 }
 
 // remember NAME SERVICE keeps the fingerprint of the Service's data path; unchanged NAME SERVICE compares.

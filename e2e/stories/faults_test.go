@@ -3,6 +3,7 @@ package stories
 import (
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -75,6 +76,33 @@ func (s *story) restarted(_ *testscript.TestScript, _ []string) (string, error) 
 		delete(s.down, what)
 	}
 	return "", nil
+}
+
+// freeze agent NODE stops the agent where it is, thaw agent NODE lets it go on. A frozen agent can be crashed.
+func (s *story) freeze(_ *testscript.TestScript, args []string) (string, error) {
+	return "", s.signalAgent(args[1], syscall.SIGSTOP)
+}
+
+func (s *story) thaw(_ *testscript.TestScript, args []string) (string, error) {
+	return "", s.signalAgent(args[1], syscall.SIGCONT)
+}
+
+func (s *story) signalAgent(node string, signal syscall.Signal) error {
+	pod, err := s.agentOn(node)
+	if err != nil {
+		return err
+	}
+	return s.Lab.SignalContainer(systemNamespace, pod.Name, "npl-agent", signal)
+}
+
+// reboot NODE restarts everything on the Node, with empty tables in its kernel; "restarted" waits for its agent.
+func (s *story) reboot(_ *testscript.TestScript, args []string) (string, error) {
+	pod, err := s.agentOn(args[0])
+	if err != nil {
+		return "", err
+	}
+	s.down["agent "+args[0]] = death{container: pod.Name, number: restarts(pod)}
+	return "", s.Lab.Reboot(s.ctx, args[0])
 }
 
 func (s *story) agentOn(node string) (corev1.Pod, error) {

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nplbridge/nplbridge/e2e/lab"
 	"github.com/nplbridge/nplbridge/e2e/view"
@@ -36,12 +38,15 @@ func TestMain(m *testing.M) {
 	})
 }
 
+// chartValues are those that all stories share. The administrator may write node ports, so that a story can write junk.
+var chartValues = []string{"agent.config.withdrawGrace=1s", "admissionPolicies.annotationWriters={nplbridge-lab-admin}"}
+
 func start(ctx context.Context) (*lab.Lab, error) {
 	l, err := lab.Start(ctx, lab.Options{Nodes: 3, Progress: os.Stdout, PodNetwork: podNetwork()})
 	if err != nil {
 		return nil, err
 	}
-	if err := l.InstallChart(ctx, "agent.config.withdrawGrace=1s"); err != nil {
+	if err := l.InstallChart(ctx, chartValues...); err != nil {
 		l.Close()
 		return nil, err
 	}
@@ -52,18 +57,19 @@ func start(ctx context.Context) (*lab.Lab, error) {
 	return l, nil
 }
 
-// podNetwork lets the same stories run over the other kind of Pod network.
-func podNetwork() lab.PodNetwork {
-	if os.Getenv("STORIES_POD_NETWORK") == "bridged" {
-		return lab.Bridged
-	}
-	return lab.Routed
-}
+// podNetwork lets the same stories run over another kind of Pod network.
+func podNetwork() lab.PodNetwork { return lab.PodNetwork(os.Getenv("STORIES_POD_NETWORK")) }
 
 func TestStories(t *testing.T) {
 	testscript.RunT(serial{t}, testscript.Params{
 		Dir:  "testdata",
 		Cmds: commands,
+		Condition: func(cond string) (bool, error) {
+			if cond != "bridge" {
+				return false, fmt.Errorf("there is no condition %q; \"bridge\" holds where the Pods of a Node are on a bridge", cond)
+			}
+			return podNetwork() == lab.Bridged || podNetwork() == lab.Overlay, nil
+		},
 		Setup: func(env *testscript.Env) error {
 			s := newStory(env)
 			env.Defer(func() { s.end(env.T().(serial).Failed()) })
@@ -99,24 +105,36 @@ type story struct {
 
 	ctx  context.Context
 	loud func(format string, args ...any)
+	fail func(format string, args ...any)
 	load *churn
-	down map[string]death // what was killed and not yet waited for
+	// keeping is what "keep" began and "kept" has not ended.
+	keeping *keeping
+	down    map[string]death // what was killed and not yet waited for
+	last    []func() error   // what "finally" is to do
 }
 
 func newStory(env *testscript.Env) *story {
-	name := strings.TrimPrefix(env.WorkDir[strings.LastIndex(env.WorkDir, "/")+1:], "script-")
+	name := strings.ReplaceAll(strings.TrimPrefix(filepath.Base(env.WorkDir), "script-"), "_", "-")
 	return &story{
 		View: view.View{Lab: theLab, Namespace: "story-" + name},
 		ctx:  context.Background(),
 		loud: func(format string, args ...any) { env.T().Log(fmt.Sprintf(format, args...)) },
+		fail: func(format string, args ...any) { env.T().(serial).Errorf(format, args...) },
 		down: map[string]death{},
 	}
 }
 
 func (s *story) create() error {
-	return s.Lab.Apply(s.ctx, fmt.Sprintf(`apiVersion: v1
+	err := s.Lab.Apply(s.ctx, fmt.Sprintf(`apiVersion: v1
 kind: Namespace
 metadata: {name: %s, labels: {pod-security.kubernetes.io/enforce: privileged}}`, s.Namespace))
+	if err != nil {
+		return err
+	}
+	return view.Poll(s.ctx, func() error { // without it a Pod is refused
+		_, err := s.Lab.Client().CoreV1().ServiceAccounts(s.Namespace).Get(s.ctx, "default", metav1.GetOptions{})
+		return err
+	})
 }
 
 // end stops what the story left running and lets its namespace go; the next story does not wait for it.
@@ -124,8 +142,18 @@ func (s *story) end(failed bool) {
 	if s.load != nil {
 		s.load.stop()
 	}
+	if s.keeping != nil {
+		if _, err := s.kept(nil, nil); err != nil {
+			s.loud("%v", err)
+		}
+	}
 	if failed {
 		s.dump()
+	}
+	for _, do := range slices.Backward(s.last) {
+		if err := do(); err != nil {
+			s.fail("%v", err)
+		}
 	}
 	if _, err := s.Lab.Kubectl(s.ctx, "delete", "namespace", s.Namespace, "--wait=false"); err != nil {
 		s.loud("deleting the namespace of the story: %v", err)
