@@ -62,7 +62,7 @@ func (s staleFlows) match(e entry) bool {
 }
 
 // forget deletes the conntrack entries of these flows that lack the wanted NAT. That it cannot is worth one warning, not
-// a failure: new connections are right in any case.
+// a failure: new connections are right in any case. The next repair tries again.
 func (n *NFT) forget(f *family, want map[flow]netip.AddrPort) {
 	byProtocol := map[byte][]uint16{}
 	for fl := range want {
@@ -71,6 +71,7 @@ func (n *NFT) forget(f *family, want map[flow]netip.AddrPort) {
 	stale := staleFlows{n.self, want}
 	for _, protocol := range slices.Sorted(maps.Keys(byProtocol)) {
 		if err := n.kernel.forget(f, protocol, byProtocol[protocol], stale); err != nil {
+			n.walkDue[f] = true
 			n.warnOnce("conntrack", "cannot forget old connections: clients may keep talking to a Pod that is gone until they pause; "+
 				"load module nf_conntrack_netlink, or enable CONFIG_NF_CT_NETLINK", zap.Error(errors.Join(err, n.kernel.dial())))
 			return
@@ -93,33 +94,38 @@ func (k *kernel) forget(f *family, protocol byte, ports []uint16, stale staleFlo
 		flags |= filterProtoDstPort
 		proto = append(proto, field{nl.CTA_PROTO_DST_PORT, binary.BigEndian.AppendUint16(nil, ports[0])})
 	}
-	entries, err := k.conntrack(f, nl.IPCTNL_MSG_CT_GET, netlink.Dump,
+	request, err := conntrackMessage(f, nl.IPCTNL_MSG_CT_GET, netlink.Dump,
 		field{nl.CTA_TUPLE_ORIG, []field{{nl.CTA_TUPLE_PROTO, proto}}},
 		field{ctaFilter, []field{{ctaFilterOrigFlags, binary.NativeEndian.AppendUint32(nil, flags)}}})
 	if err != nil {
+		return err
+	}
+	var found []entry
+	if err := k.dump(request, func(data []byte) {
+		if e, ok := decodeEntry(data); ok && stale.match(e) {
+			found = append(found, e)
+		}
+	}); err != nil {
 		return explain("list conntrack entries", err)
 	}
-	for _, m := range entries {
-		e, ok := decodeEntry(m.Data)
-		if !ok || !stale.match(e) {
-			continue
+	for _, e := range found {
+		request, err := conntrackMessage(f, nl.IPCTNL_MSG_CT_DELETE, netlink.Acknowledge, e.identity...)
+		if err != nil {
+			return err
 		}
-		if _, err := k.conntrack(f, nl.IPCTNL_MSG_CT_DELETE, netlink.Acknowledge, e.identity...); err != nil && !errors.Is(err, unix.ENOENT) {
+		if _, err := k.execute(request); err != nil && !errors.Is(err, unix.ENOENT) {
 			return explain("delete a conntrack entry", err)
 		}
 	}
 	return nil
 }
 
-func (k *kernel) conntrack(f *family, msg uint16, flags netlink.HeaderFlags, fields ...field) ([]netlink.Message, error) {
+func conntrackMessage(f *family, msg uint16, flags netlink.HeaderFlags, fields ...field) (netlink.Message, error) {
 	data, err := encode(fields)
-	if err != nil {
-		return nil, err
-	}
-	return k.execute(netlink.Message{
+	return netlink.Message{
 		Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_CTNETLINK<<8 | msg), Flags: netlink.Request | flags},
 		Data:   append(generic(f.nf, 0), data...),
-	})
+	}, err
 }
 
 // entry is a connection as conntrack knows it.

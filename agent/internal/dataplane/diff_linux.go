@@ -12,6 +12,7 @@ type wanted map[string]map[string]element
 // difference is what separates a state from what is wanted, and becomes one transaction.
 type difference struct {
 	create  bool // the table itself
+	discard bool // the table that is there, of another layout, in the same transaction
 	rebuild bool // chains, rules and set types; elements of intact sets stay
 	del     map[string][]string
 	add     map[string]map[string]element
@@ -117,11 +118,14 @@ func (d difference) keys(set string) []string {
 // that nobody asked for are left to do so, unless their port is in use again.
 func compare(s *state, want wanted, now time.Time) difference {
 	d := difference{
-		create: !s.exists, rebuild: len(s.wrong) > 0,
+		create: !s.exists || s.otherLayout, discard: s.otherLayout, rebuild: len(s.wrong) > 0,
 		del: map[string][]string{}, add: map[string]map[string]element{},
 	}
 	for name, elements := range want {
 		have := s.elements[name]
+		if d.discard { // nothing of it stays but what is wanted
+			have = nil
+		}
 		for _, key := range slices.Sorted(maps.Keys(have)) {
 			w, wanted := elements[key]
 			_, mapped := want[setPorts][key]
@@ -174,6 +178,9 @@ func (n *NFT) write(f *family, s *state, d difference) error {
 	t := &transaction{f: f}
 	switch {
 	case d.create:
+		if d.discard {
+			t.deleteTable()
+		}
 		t.createTable(n.cfg.mark())
 	case d.rebuild:
 		t.clearFlags()
@@ -186,7 +193,7 @@ func (n *NFT) write(f *family, s *state, d difference) error {
 		}
 	}
 	for _, set := range n.layouts[f].sets {
-		if _, exists := s.elements[set.name]; !exists {
+		if _, exists := s.elements[set.name]; !exists || d.discard {
 			t.addSet(set)
 		}
 		n.writeElements(t, set, d.del[set.name], d.add[set.name])

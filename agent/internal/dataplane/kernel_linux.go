@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/userdata"
@@ -55,6 +56,56 @@ func (k *kernel) execute(m netlink.Message) ([]netlink.Message, error) {
 		}
 	}
 	return k.raw.Execute(m)
+}
+
+// dump sends a request and hands the data of each answer to each, which must not keep it. There may be hundreds of thousands,
+// so they are not collected.
+func (k *kernel) dump(m netlink.Message, each func([]byte)) error {
+	if k.raw == nil {
+		if err := k.dial(); err != nil {
+			return err
+		}
+	}
+	sent, err := k.raw.Send(m)
+	if err != nil {
+		return err
+	}
+	socket, err := k.raw.SyscallConn()
+	if err != nil {
+		return err
+	}
+	buf := make([]byte, 64<<10) // the kernel fills half of that at most
+	for {
+		var size int
+		var failure error
+		if err := socket.Read(func(fd uintptr) bool {
+			size, _, failure = unix.Recvfrom(int(fd), buf, 0)
+			return !errors.Is(failure, unix.EAGAIN)
+		}); err != nil {
+			return err
+		}
+		if failure != nil {
+			return failure
+		}
+		answers, err := syscall.ParseNetlinkMessage(buf[:size])
+		if err != nil {
+			return err
+		}
+		for _, a := range answers {
+			switch {
+			case a.Header.Seq != sent.Header.Sequence:
+			case a.Header.Type == unix.NLMSG_DONE || a.Header.Type == unix.NLMSG_ERROR:
+				if len(a.Data) >= 4 {
+					if code := int32(binary.NativeEndian.Uint32(a.Data)); code != 0 {
+						return unix.Errno(-code)
+					}
+				}
+				return nil
+			default:
+				each(a.Data)
+			}
+		}
+	}
 }
 
 func (k *kernel) hangUp() {

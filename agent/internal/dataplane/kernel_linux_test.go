@@ -143,7 +143,7 @@ func TestForeignTablesAreNeverTouched(t *testing.T) {
 	for name, c := range map[string]struct{ script, has string }{
 		"no mark":         {"table ip nplbridge { chain c { accept\n }\n }", "no comment"},
 		"another cluster": {"table ip6 nplbridge { comment \"nplbridge/v1 cluster=other\"\n }", "cluster=other"},
-		"another layout":  {"table ip nplbridge { comment \"nplbridge/v9 cluster=test\"\n }", "nplbridge/v9"},
+		"another program": {"table ip nplbridge { comment \"nplbridge.example cluster=test\"\n }", "nplbridge.example"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := newNode(t)

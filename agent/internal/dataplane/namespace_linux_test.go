@@ -20,6 +20,9 @@ const insideVariable = "DATAPLANE_TEST_INSIDE"
 // TestMain gives the tests the rights they need over network namespaces of their own: as an ordinary user it runs the test
 // binary again in a new user namespace.
 func TestMain(m *testing.M) {
+	if os.Getenv(childVariable) != "" {
+		child()
+	}
 	if os.Geteuid() == 0 {
 		os.Exit(m.Run())
 	}

@@ -33,8 +33,11 @@ type NFT struct {
 	// known is the table as it was last read or written; stale families are read again before the next write.
 	known map[*family]*state
 	stale map[*family]bool
-	self  []netip.Addr
-	links []address // all addresses of the Node, when self was made
+	// walkDue marks families whose UDP flows are to be looked at in the next repair: always in the first, since an earlier
+	// process may have been killed between its transaction and the flows.
+	walkDue map[*family]bool
+	self    []netip.Addr
+	links   []address // all addresses of the Node, when self was made
 
 	sockets sockets
 	// opened is what chain FORWARD was opened for by family, since it was looked at first.
@@ -59,9 +62,10 @@ func Open(cfg Config) (*NFT, error) {
 	}
 	n := &NFT{
 		cfg: cfg, families: families(v6), layouts: map[*family]layout{}, now: time.Now, route: route,
-		known: map[*family]*state{}, stale: map[*family]bool{}, warned: map[string]bool{},
+		known: map[*family]*state{}, stale: map[*family]bool{}, walkDue: map[*family]bool{}, warned: map[string]bool{},
 	}
 	for _, f := range n.families {
+		n.walkDue[f] = true
 		n.layouts[f] = newLayout(f, cfg.Masquerade)
 	}
 	if err := n.kernel.dial(); err != nil {

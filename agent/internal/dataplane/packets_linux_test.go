@@ -30,10 +30,15 @@ func allMappings() map[Key]netip.AddrPort {
 
 func nodePort(pod int) uint16 { return uint16(61000 + pod) }
 
-func TestPacketsReachThePodFromEverywhere(t *testing.T) {
+// Clients outside, on the Node, in another Pod and in the Pod itself, in every kind of Pod network: all are answered, and
+// the Pod sees the client's own address wherever the reply finds back without our help. A strict rp_filter changes nothing.
+func TestNPL62SameNodeClientsAndHairpin(t *testing.T) {
 	for _, kind := range []podNetwork{routed, bridged, bridgedFiltered} {
 		t.Run(kind.name, func(t *testing.T) {
 			n := newNetwork(t, kind)
+			for _, device := range []string{"all", "default", "eth0", "pod0", "pod1"} {
+				n.node.sysctl("net/ipv4/conf/"+device+"/rp_filter", "1")
+			}
 			for _, pod := range n.pods {
 				serve(t, pod, podPort)
 			}
@@ -124,7 +129,7 @@ func TestMasqueradeModes(t *testing.T) {
 }
 
 // A port without its rule must refuse at once: a load balancer's check that times out, or even succeeds, is worse.
-func TestReservedPortWithoutRuleRefuses(t *testing.T) {
+func TestNPL56MissingRuleFailsFast(t *testing.T) {
 	n := newNetwork(t, routed)
 	serve(t, n.pods[0], podPort)
 	d := open(t, n.node, MasqueradeAuto)
@@ -161,7 +166,9 @@ func TestReservedPortWithoutRuleRefuses(t *testing.T) {
 	}
 }
 
-func TestUDPFlowFollowsItsPort(t *testing.T) {
+// A flow of datagrams goes on in spite of its port leading elsewhere: by a change of the mapping when its Pod is replaced, by a
+// repair, or because it began before there was a mapping.
+func TestNPL58UDPFlowFollowsItsPort(t *testing.T) {
 	n := newNetwork(t, routed)
 	for _, pod := range n.pods {
 		serve(t, pod, podPort)

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -17,6 +18,9 @@ type element struct {
 // state is one family's table as the kernel has it.
 type state struct {
 	tableInfo
+	// otherLayout is true for a table of ours that an agent of another version made. Only mappings and cooling ports were
+	// read of it, as far as they are kept as they are today.
+	otherLayout bool
 	// wrong lists in words what of the layout is missing, changed or surplus; empty when the layout is right.
 	wrong []string
 	// badSets and badChains have to go: those of ours with a wrong type or hook, and all that are not ours.
@@ -59,9 +63,9 @@ func (n *NFT) read(f *family) (*state, error) {
 	return nil, fmt.Errorf("read %s: %w", f, last)
 }
 
-// claim refuses a table that is not ours.
+// claim refuses a table that is not ours, in this layout or another.
 func (n *NFT) claim(f *family, t tableInfo) error {
-	if !t.exists || t.comment == n.cfg.mark() {
+	if !t.exists || n.cfg.marks(t.comment) {
 		return nil
 	}
 	has := "no comment"
@@ -82,7 +86,16 @@ func (n *NFT) readOnce(f *family) (*state, error) {
 		s.wrong = []string{"the table is missing"}
 		return s, nil
 	}
+	if !n.cfg.marks(info.comment) {
+		return s, nil
+	}
 	if info.comment != n.cfg.mark() {
+		s.otherLayout = true
+		if err := n.readSets(f, s); err != nil {
+			return nil, err
+		}
+		maps.DeleteFunc(s.elements, func(set string, _ map[string]element) bool { return set != setPorts && set != setCooling })
+		s.wrong = []string{fmt.Sprintf("the table has mark %q", info.comment)}
 		return s, nil
 	}
 	if info.flags != 0 {

@@ -29,11 +29,15 @@ func (n *NFT) Apply(c Change) error {
 		}
 	}
 	var errs []error
+	var written []*family
 	for _, f := range n.families {
 		if err := n.applyFamily(f, c); err != nil {
 			errs = append(errs, err)
 			continue
 		}
+		written = append(written, f)
+	}
+	for _, f := range written { // after all transactions: a walk takes many times as long
 		n.forget(f, c.flows(f))
 	}
 	if n.cfg.ForwardAccept && n.opened == nil && len(c.Set) > 0 { // nothing is to be published before its packets can pass
@@ -142,16 +146,18 @@ func (n *NFT) repairFamily(f *family, mappings map[Key]netip.AddrPort) (int, err
 	before := n.known[f]
 	n.stale[f] = true
 	had, d, err := n.sync(f, n.want(f, ports, n.stillCooling(f)))
-	if err != nil || d.empty() {
+	walk := n.walkDue[f]
+	if err != nil || d.empty() && !walk {
 		return 0, err
 	}
+	n.walkDue[f] = false
 	flows := map[flow]netip.AddrPort{}
 	for _, key := range d.keys(setPorts) {
 		if k, err := f.decodeKey(key); err == nil && k.Protocol == npl.UDP {
 			flows[k.flow()] = mappings[k]
 		}
 	}
-	if d.rebuild {
+	if d.rebuild || d.create || walk {
 		for k, target := range mappings {
 			if k.Family == f.ip && k.Protocol == npl.UDP {
 				flows[k.flow()] = target
@@ -159,6 +165,9 @@ func (n *NFT) repairFamily(f *family, mappings map[Key]netip.AddrPort) (int, err
 		}
 	}
 	n.forget(f, flows)
+	if d.empty() {
+		return 0, nil
+	}
 	if before == nil {
 		before = had
 	}
@@ -232,6 +241,14 @@ func (n *NFT) sync(f *family, want wanted) (*state, difference, error) {
 			var err error
 			if s, err = n.read(f); err != nil {
 				return nil, difference{}, err
+			}
+		}
+		if s.otherLayout { // what cools there would be gone with it
+			for key, e := range s.elements[setCooling] {
+				_, mapped := want[setPorts][key]
+				if _, again := want[setCooling][key]; !again && !mapped && e.expires.After(n.now()) {
+					want[setCooling][key] = e
+				}
 			}
 		}
 		d := compare(s, want, n.now())
