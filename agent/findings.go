@@ -24,6 +24,12 @@ const checkInterval = 5 * time.Minute
 // Finding is what one check of the Node found. docs/reference/checks.md lists the checks.
 type Finding = nodecheck.Finding
 
+// The severities of findings of which a program can be certain.
+const (
+	SeverityOK    = nodecheck.OK
+	SeverityError = nodecheck.Error
+)
+
 // examiner tests the Node of a running agent, and tells people when a finding begins and when it ends.
 type examiner struct {
 	node  string

@@ -80,3 +80,6 @@ func look(ctx context.Context, name string, client kubernetes.Interface) (model.
 	}
 	return out, pods, nil
 }
+
+// Failed reports whether any finding is an error.
+func Failed(findings []Finding) bool { return nodecheck.Failed(findings) }

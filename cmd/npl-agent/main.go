@@ -21,9 +21,10 @@ nftables, and the Pod's annotation nodeportlocal.antrea.io says which.`,
 		Example: `  npl-agent run --config /etc/nplbridge/settings.yaml
   npl-agent run --node-name "$(hostname)" --kubeconfig ~/.kube/config --log-level debug
   npl-agent check
-  npl-agent status -o yaml`,
+  npl-agent status
+  npl-agent status --port 192.0.2.11:61000/tcp`,
 	}
 	// No Args here: with them cobra takes an unknown command for an argument and prints the help.
-	command.AddCommand(runCommand(), checkCommand(), program.StatusCommand(table()), cleanupCommand(), program.VersionCommand("npl-agent"))
+	command.AddCommand(runCommand(), checkCommand(), statusCommand(), cleanupCommand(), program.VersionCommand("npl-agent"))
 	return command
 }

@@ -32,7 +32,7 @@ func judgeAntrea(f Facts) []Finding {
 		Severity: Error, Object: "agent",
 		Meaning: "Two agents overwrite each other's annotation for ever, and load balancers see members come and go. npl-agent does not start beside Antrea's; if it was here first it goes on, because its sockets keep Antrea off its ports.",
 		Fix: "Keep one of them. To keep npl-agent:\n" + antreaOff + "Then remove the chain that stays behind:\n" + removeChains(tools) +
-			"\nTo keep Antrea's: uninstall npl-agent, then run on each Node\nnpl-agent cleanup",
+			"\nTo keep Antrea's: uninstall npl-agent, then run on each Node:\nnpl-agent cleanup",
 	}
 	switch {
 	case held > 0 && !off:

@@ -46,7 +46,7 @@ func judgeBridgeNetfilter(f Facts) []Finding {
 				Severity: Warning, Object: b.Name + " " + string(family),
 				Found:   fmt.Sprintf("%s packets on bridge %s do not pass netfilter, and masquerade is none", family, b.Name),
 				Meaning: "A Pod cannot reach a Pod on the same bridge through its node port: the reply does not pass the Node. Other clients are not concerned.",
-				Fix:     fmt.Sprintf("Set masquerade: auto, or run\nmodprobe br_netfilter && sysctl -w %s=1", bridgeSysctl(family)),
+				Fix:     fmt.Sprintf("Set masquerade: auto, or run:\nmodprobe br_netfilter && sysctl -w %s=1", bridgeSysctl(family)),
 			})
 		}
 	}

@@ -21,7 +21,7 @@ func judgeNoTrack(f Facts) []Finding {
 			Severity: Warning, Object: r.Where,
 			Found:   fmt.Sprintf("%s keeps packets out of connection tracking: %s", r.Where, r.Match),
 			Meaning: "NAT works on tracked connections only. Node ports whose packets this rule takes do not answer.",
-			Fix:     "Restrict the rule to the packets it is meant for, or put before it a rule that returns for the ports of portRange. Rules stand in\n" + listCommand(r.Where),
+			Fix:     "Restrict the rule to the packets it is meant for, or put before it a rule that returns for the ports of portRange. Its rules are listed by:\n" + listCommand(r.Where),
 		}
 		if r.Match == (Match{}) {
 			finding.Severity = Error
@@ -86,7 +86,7 @@ func judgeFlowtables(f Facts) []Finding {
 			Severity: Warning, Object: name,
 			Found:   fmt.Sprintf("flowtable %s on %s", name, some(f.Flowtables[name])),
 			Meaning: "Established connections that a rule puts into it go past netfilter's other hooks. Their translation goes on, but counters and later rules miss them, and a connection to a Pod that is gone may last up to a minute longer.",
-			Fix:     "Nothing, if that is wanted. Otherwise exempt node ports in the rule with `flow add`:\nct status dnat accept",
+			Fix:     "Nothing, if that is wanted. Otherwise keep node ports out of it, with a rule before the one that says `flow add`:\nct status dnat accept",
 		})
 	}
 	return out
@@ -108,7 +108,7 @@ func judgeEBPF(f Facts) []Finding {
 			Severity: Warning, Object: kind,
 			Found:   fmt.Sprintf("eBPF on the path of packets: %s", some(list)),
 			Meaning: "A program that answers, forwards or drops a packet before netfilter sees it takes node ports away, or sends a Pod's reply out without the translation.",
-			Fix:     "Test a node port from another machine. The programs are listed by\nbpftool net show",
+			Fix:     "Test a node port from another machine. The programs are listed by:\nbpftool net show",
 		}
 		switch kind {
 		case "cilium":
@@ -139,7 +139,7 @@ func judgeForeignNAT(f Facts) []Finding {
 			Severity: Warning, Object: name,
 			Found:   fmt.Sprintf("NAT chain %s at hook %s has priority %d, ahead of npl-agent's (-110)", name, c.Hook, c.Priority),
 			Meaning: "The first NAT chain that has an answer wins: where a rule of this one takes a connection to a node port, it does not reach its Pod.",
-			Fix:     "Nothing, if its rules leave portRange alone. They are listed by\nnft list chain " + name,
+			Fix:     "Nothing, if its rules leave portRange alone. They are listed by:\nnft list chain " + name,
 		})
 	}
 	return out

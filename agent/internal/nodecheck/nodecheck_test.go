@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"unicode"
 
 	"pgregory.net/rapid"
 
@@ -244,6 +245,12 @@ func TestEveryCheckSpeaks(t *testing.T) {
 			}
 			if finding.Found == "" || finding.Severity != OK && finding.Meaning == "" || (finding.Severity == Error || finding.Severity == Warning) && finding.Fix == "" {
 				t.Fatalf("says too little: %+v", finding)
+			}
+			for line := range strings.Lines(finding.Fix) {
+				// What prints findings tells sentences from commands by this.
+				if line = strings.TrimSpace(line); unicode.IsUpper(rune(line[0])) && !strings.HasSuffix(line, ".") && !strings.HasSuffix(line, ":") {
+					t.Fatalf("a sentence without an end: %q", line)
+				}
 			}
 		}
 		if next != len(Checks()) {

@@ -58,6 +58,6 @@ func judgePodRoutes(f Facts) []Finding {
 		Severity: severity,
 		Found:    fmt.Sprintf("the Node has no route of its own to %d of %d Pod addresses: %s", len(lost), len(f.Routes), some(lost)),
 		Meaning:  "Their node ports lead out of the Node instead of to the Pod. Pods on macvlan, ipvlan or SR-IOV networks are often like this: the Node cannot reach them.",
-		Fix:      "Look at it with\nip route get " + firstWord(lost[0]) + "\nand mend the CNI; give Pods that need node ports an interface that the Node reaches.",
+		Fix:      "Look at it with:\nip route get " + firstWord(lost[0]) + "\nand mend the CNI; give Pods that need node ports an interface that the Node reaches.",
 	}}
 }

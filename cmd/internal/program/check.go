@@ -65,7 +65,7 @@ func check(ctx context.Context, out io.Writer, values *settings.Values, steps []
 	}
 	if err := kube.Reach(ctx, client); err != nil {
 		report("API server", Unreachable(values, host, err))
-		return errReported
+		return ErrReported
 	}
 	report("API server "+host, nil)
 	failed := false
@@ -77,7 +77,7 @@ func check(ctx context.Context, out io.Writer, values *settings.Values, steps []
 		failed = failed || err != nil
 	}
 	if failed {
-		return errReported
+		return ErrReported
 	}
 	return nil
 }

@@ -30,8 +30,8 @@ const (
 	exitUsage   = 2 // a command line or a setting that cannot be used
 )
 
-// errReported is an error that the log already told.
-var errReported = errors.New("reported")
+// ErrReported is returned by a command that failed and has said so: the exit code tells, and nothing more is printed.
+var ErrReported = errors.New("reported")
 
 // Main runs the command line and returns the exit code. SIGINT and SIGTERM end the context of commands; a second one
 // ends the process at once.
@@ -47,7 +47,7 @@ func Main(root *cobra.Command) int {
 	if err == nil {
 		return exitOK
 	}
-	if !errors.Is(err, errReported) {
+	if !errors.Is(err, ErrReported) {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", root.Name(), err)
 	}
 	var setting *settings.Error
@@ -122,7 +122,6 @@ func VersionCommand(name string) *cobra.Command {
 
 // StatusCommand prints what the running process serves on its status socket.
 func StatusCommand(table settings.Table) *cobra.Command {
-	var output string
 	command := &cobra.Command{
 		Use:   "status",
 		Short: "Show what the running " + table.Program + " knows and does",
@@ -130,25 +129,40 @@ func StatusCommand(table settings.Table) *cobra.Command {
 			"socket. Nothing is asked of Kubernetes.",
 		Example: "  " + table.Program + " status\n  " + table.Program + " status -o json | jq .",
 		Args:    cobra.NoArgs,
-		PreRunE: func(*cobra.Command, []string) error { return oneOf(output, statusview.Formats...) },
-		RunE: func(c *cobra.Command, _ []string) error {
-			values, err := table.Load(c.Flags())
-			if err != nil {
-				return err
-			}
-			ctx, cancel := context.WithTimeout(c.Context(), 10*time.Second)
-			defer cancel()
-			document, err := serve.ReadStatus(ctx, values.String("statusSocket"))
-			if err != nil {
-				return fmt.Errorf("no %s answers on %s: %w; run this where it runs, in its container or on its host",
-					table.Program, values.Describe("statusSocket"), err)
-			}
-			return statusview.Write(c.OutOrStdout(), output, document)
-		},
+	}
+	output := OutputFlag(command, statusview.Formats...)
+	command.RunE = func(c *cobra.Command, _ []string) error {
+		document, err := ReadStatus(c, table)
+		if err != nil {
+			return err
+		}
+		return statusview.Write(c.OutOrStdout(), *output, document)
 	}
 	table.AddFlags(command.Flags())
-	command.Flags().StringVarP(&output, "output", "o", "table", strings.Join(statusview.Formats, ", "))
 	return command
+}
+
+// ReadStatus returns the status document of the process that runs here.
+func ReadStatus(c *cobra.Command, table settings.Table) ([]byte, error) {
+	values, err := table.Load(c.Flags())
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(c.Context(), 10*time.Second)
+	defer cancel()
+	document, err := serve.ReadStatus(ctx, values.String("statusSocket"))
+	if err != nil {
+		return nil, fmt.Errorf("no %s answers on %s: %w; run this where it runs, in its container or on its host",
+			table.Program, values.Describe("statusSocket"), err)
+	}
+	return document, nil
+}
+
+// OutputFlag defines -o and returns where its value will be: one of known, the first by default. Others are refused before the command runs.
+func OutputFlag(command *cobra.Command, known ...string) *string {
+	output := command.Flags().StringP("output", "o", known[0], strings.Join(known, ", "))
+	command.PreRunE = func(*cobra.Command, []string) error { return oneOf(*output, known...) }
+	return output
 }
 
 func oneOf(output string, known ...string) error {

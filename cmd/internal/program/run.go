@@ -70,9 +70,9 @@ func (r Runner) Run(ctx context.Context, flags *pflag.FlagSet, values *settings.
 	if err := r.run(ctx, flags, values, level, log); err != nil {
 		log.Error(err.Error())
 		if setting, ok := errors.AsType[*settings.Error](err); ok {
-			return errors.Join(errReported, setting)
+			return errors.Join(ErrReported, setting)
 		}
-		return errReported
+		return ErrReported
 	}
 	log.Info("Stopped")
 	return nil

@@ -247,7 +247,7 @@ func TestExitCodes(t *testing.T) {
 		"help":            {[]string{"--help"}, nil, 0},
 		"failure":         {[]string{"do"}, errors.New("broken"), 1},
 		"bad setting":     {[]string{"do"}, fmt.Errorf("wrapped: %w", &settings.Error{Key: "listen"}), 2},
-		"reported":        {[]string{"do"}, errReported, 1},
+		"reported":        {[]string{"do"}, ErrReported, 1},
 		"unknown command": {[]string{"dance"}, nil, 2},
 		"unknown flag":    {[]string{"do", "--fast"}, nil, 2},
 		"extra argument":  {[]string{"do", "it"}, nil, 2},

@@ -75,6 +75,24 @@ func render(fields []field) string {
 	return out + sections.String()
 }
 
+const (
+	cellWidth   = 72 // columns; longer texts go on below
+	columnLimit = 64 // of a table; later ones are not wrapped
+)
+
+// Wrap breaks a text between words. A word that is longer than width stays whole: it is a name to be copied.
+func Wrap(s string, width int) string {
+	var lines []string
+	for _, word := range strings.Fields(s) {
+		if last := len(lines) - 1; last >= 0 && len(lines[last])+1+len(word) <= width {
+			lines[last] += " " + word
+		} else {
+			lines = append(lines, word)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
 // newTable has columns and no lines, like kubectl's.
 func newTable() table.Writer {
 	t := table.NewWriter()
@@ -82,6 +100,11 @@ func newTable() table.Writer {
 	style.Options = table.OptionsNoBordersAndSeparators
 	style.Box.PaddingLeft, style.Box.PaddingRight = "", "   "
 	t.SetStyle(style)
+	var columns []table.ColumnConfig
+	for n := range columnLimit {
+		columns = append(columns, table.ColumnConfig{Number: n + 1, WidthMax: cellWidth, WidthMaxEnforcer: Wrap})
+	}
+	t.SetColumnConfigs(columns)
 	t.SuppressTrailingSpaces()
 	return t
 }
