@@ -39,6 +39,8 @@ type cluster struct {
 	patches atomic.Int64
 	// forbid makes patches of this Pod fail.
 	forbid string
+	// before, if set, is called before each patch.
+	before func(pod string)
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -66,6 +68,9 @@ func newCluster(t *testing.T) *cluster {
 func (c *cluster) patch(action k8stesting.Action) (bool, runtime.Object, error) {
 	a := action.(k8stesting.PatchActionImpl)
 	c.patches.Add(1)
+	if c.before != nil {
+		c.before(a.Name)
+	}
 	if a.PatchType != types.MergePatchType || a.Subresource != "status" {
 		c.t.Errorf("patch of type %s on subresource %q", a.PatchType, a.Subresource)
 	}

@@ -516,3 +516,54 @@ func TestAnnotationStaysUntilTheKernelRemembers(t *testing.T) {
 		t.Errorf("annotated %v, cooling %v", a.Annotated, s.Cooling)
 	}
 }
+
+// Where no other port is free, the rule stays and people are told; the Pod moves, in the same order as ever, as soon as one is.
+func TestHostPortOfAnotherPodAndNoPortToMoveTo(t *testing.T) {
+	w := newWorld(t)
+	w.settings.Range.Last = w.settings.Range.First + 1
+	w.start()
+	a, b := w.addPod("a", web), w.addPod("b", web)
+	w.addService("web", web, 80)
+	w.settle()
+	w.log = nil
+	h := w.addPod("h", nil)
+	h.Ports = []model.ContainerPort{{Port: 9000, Protocol: "tcp", HostPort: 61000}}
+	w.settle()
+	w.after(time.Hour)
+	w.wantLog(t)
+	if w.refusals(PortTaken) != 1 || w.nodePort(a, 80) != 61000 {
+		t.Errorf("%d refusals, Pod a at %s", w.refusals(PortTaken), a.Annotation)
+	}
+	delete(w.pods, b.UID)
+	w.settle()
+	w.after(w.settings.CoolDown)
+	w.after(w.settings.WithdrawGrace)
+	w.wantLog(t, "remove 61001", "program 61001 10.0.0.1:80", "publish a [192.0.2.1:61001->80/tcp]", "remove 61000")
+}
+
+// The first process of another range takes off what is of the old one, and nothing else.
+func TestPortRangeChangeMovesOnlyWhatMustMove(t *testing.T) {
+	w := newWorld(t)
+	w.settings.Range.First, w.settings.Range.Last = 61000, 61003
+	w.start()
+	pods := []*model.Pod{w.addPod("a", web), w.addPod("b", web), w.addPod("c", web), w.addPod("d", web)}
+	w.addService("web", web, 80)
+	w.settle()
+	w.log = nil
+	w.settings.Range.First, w.settings.Range.Last = 61002, 61005
+	w.start()
+	w.settle()
+	w.after(w.settings.WithdrawGrace)
+	w.wantLog(t, "program 61004 10.0.0.1:80", "program 61005 10.0.0.2:80",
+		"publish a [192.0.2.1:61004->80/tcp]", "publish b [192.0.2.1:61005->80/tcp]", "remove 61000", "remove 61001")
+	for i, want := range []uint16{61004, 61005, 61002, 61003} {
+		if got := w.nodePort(pods[i], 80); got != want {
+			t.Errorf("Pod %s has node port %d, want %d", pods[i], got, want)
+		}
+	}
+	w.after(w.settings.CoolDown)
+	s, err := w.kernel.Load()
+	if err != nil || len(s.Mappings) != 4 || len(s.Cooling) != 0 || len(w.kernel.Sockets()) != 4 {
+		t.Errorf("left: %v, cooling %v, sockets %v, %v", s.Mappings, s.Cooling, w.kernel.Sockets(), err)
+	}
+}

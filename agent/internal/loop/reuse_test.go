@@ -386,3 +386,24 @@ func TestSwitchToConfirmedMakesCoolingPortsWait(t *testing.T) {
 		t.Error("the port was given, and nobody has confirmed")
 	}
 }
+
+// A port that is freed in the pass in which somebody misses one is looked at again without delay.
+func TestPortFreedInThisPassServesTheNextAtOnce(t *testing.T) {
+	for _, confirmed := range []bool{false, true} {
+		w := newWorld(t)
+		w.settings.Range.Last, w.settings.CoolDown, w.confirmed = w.settings.Range.First, 0, confirmed
+		w.start()
+		w.addService("web", web, 80)
+		a := w.addPod("a", web)
+		w.settle()
+		delete(w.pods, a.UID)
+		b := w.addPod("b", web)
+		if next := w.mustSync(); !next.Equal(w.clock.Now()) {
+			t.Errorf("confirmed %v: the next pass is at %s, not at once", confirmed, next)
+		}
+		w.settle()
+		if b.Annotated == confirmed || confirmed && w.refusals(PortsUnconfirmed) != 1 {
+			t.Errorf("confirmed %v: b %q, refusals %v", confirmed, b.Annotation, w.refused)
+		}
+	}
+}

@@ -42,6 +42,7 @@ func (l *Loop) sync(now time.Time) (time.Time, error) {
 	l.hold(v.refuse)
 	missing, err := l.allocate(now, &v)
 	l.remember(now)
+	cooling := len(l.alloc.Cooling())
 	kernelErr := l.program(now)
 	if l.remembered() {
 		l.publisher.Set(l.desired(v))
@@ -54,7 +55,7 @@ func (l *Loop) sync(now time.Time) (time.Time, error) {
 	if len(missing) > 0 {
 		next = earlier(next, l.nextFree(now))
 	}
-	if l.reread {
+	if l.reread || len(missing) > 0 && len(l.alloc.Cooling()) > cooling { // what was freed after allocating may serve somebody, or explain
 		next = earlier(next, now)
 	}
 	return next, err

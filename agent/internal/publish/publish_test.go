@@ -376,3 +376,107 @@ func TestAnnotationThatIsLeftIsNotPatched(t *testing.T) {
 		}
 	})
 }
+
+// Since tells at which resourceVersion a mapping was withdrawn: that is what a watermark is held against.
+func TestSinceIsTheVersionOfTheWriteItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, p := newAPI(t)
+		run(t, p)
+		since := func(version, annotation, want string) {
+			t.Helper()
+			if got := p.Since(pod(version, annotation)); got != want {
+				t.Errorf("at %s with %q: since %s, want %s", version, annotation, got, want)
+			}
+		}
+		old := npl.Encode(mapping(61000))
+		since("7", old, "7")
+		since("9", old, "7") // something else has changed
+		p.Set([]Desired{{Pod: pod("9", old)}})
+		synctest.Wait() // the answer has version 11
+		since("9", old, "11")
+		since("20", "", "11")
+		since("30", old, "30") // somebody put it back
+		since("31", "[]", "31")
+		a.answer = func() error { return apierrors.NewNotFound(pods, "p") }
+		p.Set([]Desired{{Pod: pod("31", "[]"), Mappings: mapping(61001)}})
+		synctest.Wait()
+		since("31", "[]", "") // gone, and nobody knows yet since when
+	})
+}
+
+func TestErrorsByClass(t *testing.T) {
+	webhook := errors.New("admission webhook denied the request")
+	for name, tt := range map[string]struct {
+		answer  error
+		class   Class
+		message string
+	}{
+		"forbidden":    {apierrors.NewForbidden(pods, "p", errors.New("ValidatingAdmissionPolicy denied request")), Forbidden, "compare ClusterRole and ValidatingAdmissionPolicies with those of the chart"},
+		"unauthorized": {apierrors.NewUnauthorized("no"), Forbidden, "pods/status"},
+		"conflict":     {apierrors.NewConflict(pods, "p", errors.New("the object has been modified")), Conflict, "the object has been modified"},
+		"throttled":    {apierrors.NewTooManyRequests("slow down", 5), Throttled, "slow down"},
+		"invalid":      {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", field.ErrorList{field.Invalid(field.NewPath("metadata", "annotations"), "x", "no")}), Rejected, "metadata.annotations"},
+		"server error": {apierrors.NewInternalError(webhook), Unavailable, "webhook"},
+		"no answer":    {context.DeadlineExceeded, Unavailable, "deadline"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, p := newAPI(t)
+				a.answer = func() error { return tt.answer }
+				run(t, p)
+				p.Set([]Desired{{Pod: pod("1", ""), Mappings: mapping(61000)}})
+				synctest.Wait()
+				a.mu.Lock()
+				if a.results[0] != Failed || a.classes[0] != tt.class {
+					t.Errorf("result %s, class %s, want %s", a.results[0], a.classes[0], tt.class)
+				}
+				a.answer = func() error { return nil }
+				a.mu.Unlock()
+				if err := p.Failure("uid"); err == nil || !strings.Contains(err.Error(), tt.message) || !errors.Is(err, tt.answer) {
+					t.Errorf("failure %v", err)
+				}
+				time.Sleep(lastRetry) // virtual
+				synctest.Wait()
+				if p.Failure("uid") != nil || a.count() != 2 {
+					t.Errorf("failure %v after %d patches: every class is tried again", p.Failure("uid"), a.count())
+				}
+			})
+		})
+	}
+}
+
+func TestWaitsAsLongAsTheAPIServerAsks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, p := newAPI(t)
+		a.answer = func() error { return apierrors.NewTooManyRequests("slow down", 5) }
+		run(t, p)
+		p.Set([]Desired{{Pod: pod("1", ""), Mappings: mapping(61000)}})
+		time.Sleep(5*time.Second - time.Millisecond)
+		synctest.Wait()
+		if a.count() != 1 {
+			t.Errorf("%d patches within the five seconds", a.count())
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if a.count() != 2 {
+			t.Errorf("%d patches after them", a.count())
+		}
+	})
+}
+
+func TestRewrittenAnnotationIsRejected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, p := newAPI(t)
+		p.patch = func(context.Context, Desired) (*corev1.Pod, error) {
+			return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "12", Annotations: map[string]string{npl.Annotation: "[]"}}}, nil
+		}
+		run(t, p)
+		p.Set([]Desired{{Pod: pod("1", ""), Mappings: mapping(61000)}})
+		synctest.Wait()
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if err := p.Failure("uid"); err == nil || !strings.Contains(err.Error(), "admission webhook") || a.classes[0] != Rejected {
+			t.Errorf("failure %v, class %s", err, a.classes[0])
+		}
+	})
+}
