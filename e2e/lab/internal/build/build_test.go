@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -184,6 +185,39 @@ func TestCacheDir(t *testing.T) {
 	t.Setenv("NPLBRIDGE_CACHE", "relative")
 	if _, err := CacheDir(); err == nil || !strings.Contains(err.Error(), `NPLBRIDGE_CACHE="relative" is not an absolute path`) {
 		t.Errorf("a relative NPLBRIDGE_CACHE: %v", err)
+	}
+}
+
+// Building a tool removes versions of it that nobody has used for long, and nothing else.
+func TestOldVersionsArePruned(t *testing.T) {
+	b := repository(t)
+	old := time.Now().Add(-unused - time.Hour)
+	for _, dir := range []string{"tool-old", "tool-recent", "other-old"} {
+		write(t, filepath.Join(b.cache, dir, "program"), "")
+		if at := filepath.Join(b.cache, dir); dir != "tool-recent" {
+			if err := os.Chtimes(at, old, old); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	program, err := b.tool(t.Context(), testTool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]bool{"tool-old": false, "tool-recent": true, "other-old": true} {
+		if _, err := os.Stat(filepath.Join(b.cache, dir)); (err == nil) != want {
+			t.Errorf("%s is there: %v, want %v", dir, err == nil, want)
+		}
+	}
+	// One that is in use is not old, however long ago it was built.
+	if err := os.Chtimes(filepath.Dir(program), old, old); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.tool(t.Context(), testTool); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(filepath.Dir(program)); err != nil || time.Since(info.ModTime()) > unused {
+		t.Errorf("using the program leaves its directory old: %v", err)
 	}
 }
 

@@ -67,6 +67,7 @@ func (b builder) tool(ctx context.Context, t tool) (string, error) {
 	dir := filepath.Join(b.cache, t.name+"-"+id)
 	program := filepath.Join(dir, t.name)
 	if isExecutable(program) {
+		b.used(dir)
 		return program, nil
 	}
 	unlock, err := b.lock(ctx, t.name)
@@ -88,6 +89,7 @@ func (b builder) tool(ctx context.Context, t tool) (string, error) {
 	if err := os.Rename(temporary, program); err != nil {
 		return "", fmt.Errorf("keep %s: %w", t.name, err)
 	}
+	b.prune(t.name, dir)
 	return program, nil
 }
 
@@ -111,8 +113,30 @@ func (b builder) own(ctx context.Context) (string, error) {
 		return "", b.unwritable(err)
 	}
 	defer os.RemoveAll(temporary)
+	b.prune("bin", dir)
 	return dir, b.goBuild(ctx, b.root, "npl-agent, lbsync and echo",
 		"-o", dir+"/", "./cmd/npl-agent", "./cmd/lbsync", "./e2e/cmd/echo")
+}
+
+// unused is how long programs of other versions and checkouts are kept without being used.
+const unused = 14 * 24 * time.Hour
+
+// used notes that the programs of a directory were of use now. One that cannot be written is somebody else's to prune.
+func (b builder) used(dir string) {
+	now := time.Now()
+	_ = os.Chtimes(dir, now, now)
+}
+
+// prune removes what the cache has kept in vain of one program, except for the directory in use. What cannot be removed stays: it only
+// takes room.
+func (b builder) prune(name, inUse string) {
+	b.used(inUse)
+	others, _ := filepath.Glob(filepath.Join(b.cache, name+"-*")) // the pattern is good
+	for _, dir := range others {
+		if info, err := os.Stat(dir); err == nil && dir != inUse && time.Since(info.ModTime()) > unused {
+			_ = os.RemoveAll(dir)
+		}
+	}
 }
 
 // goBuild runs go build in dir and tells progress what it is doing whenever that takes long.
