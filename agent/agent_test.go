@@ -382,6 +382,22 @@ func TestCleanupFailsIfAnAgentPutsAnnotationsBack(t *testing.T) {
 	}
 }
 
+// Nobody waited for the agent to put the annotation back, so it did so when the tables were gone already.
+func TestCleanupBesideAnAgentThatIsSlower(t *testing.T) {
+	c, k := start(t), newKernel()
+	c.addPod("node-1", "p", "u", "10.0.0.1")
+	k.Before = func(op string) error {
+		if op == "cleanup" {
+			c.must(c.CoreV1().Pods("default").Patch(t.Context(), "p", types.MergePatchType, []byte(`{"metadata":{"uid":"u","annotations":{"`+npl.Annotation+`":"[]"}}}`), metav1.PatchOptions{}, "status"))
+		}
+		return nil
+	}
+	err := cleanup(t.Context(), config(), c, zaptest.NewLogger(t), func(dataplane.Config) (kernel, error) { return k, nil })
+	if err == nil || !strings.Contains(err.Error(), "Pod default/p") || !strings.Contains(err.Error(), "stop npl-agent") {
+		t.Errorf("error %v", err)
+	}
+}
+
 func TestCleanupKeepsTheTablesWhenAnAnnotationStays(t *testing.T) {
 	c, k := start(t), newKernel()
 	c.addService("web", 8080)

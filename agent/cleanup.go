@@ -19,7 +19,8 @@ import (
 
 // Cleanup takes everything of the agent off this Node, in the order that lets load balancers follow: the annotations of the Node's
 // Pods, then, WithdrawGrace later, the kernel's tables. The agent must have been stopped before. If an annotation cannot be
-// removed, or comes back, the tables stay, so that nothing is published that does not work.
+// removed, or comes back, the tables stay, so that nothing is published that does not work. One that comes back after that is an error,
+// too: an agent still runs, and has put back the tables as well.
 func Cleanup(ctx context.Context, cfg Config, client kubernetes.Interface, log *zap.Logger) error {
 	return cleanup(ctx, cfg, client, log, openKernel)
 }
@@ -53,6 +54,9 @@ func cleanup(ctx context.Context, cfg Config, client kubernetes.Interface, log *
 	}
 	if err := k.Cleanup(); err != nil {
 		return errors.Join(fmt.Errorf("removing the tables %s: %w", dataplane.TableName, err), k.Close())
+	}
+	if err := staysOff(ctx, cfg.NodeName, client); err != nil { // with a short grace, an agent may have been slower than we
+		return errors.Join(err, k.Close())
 	}
 	log.Info("tables removed", zap.String("table", dataplane.TableName))
 	return k.Close()

@@ -74,7 +74,8 @@ func cleanupCommand() *cobra.Command {
 		Use:   "cleanup",
 		Short: "Remove the annotations of this Node's Pods, then the rules",
 		Long: `Takes npl-agent off this Node: the annotations go first, and after withdrawGrace the nftables tables. Stop the
-running agent before: it would write both again, so cleanup refuses while one listens on the status socket.`,
+running agent before: it would write both again, so cleanup refuses while one listens on the status socket. With --force it goes
+on all the same; if the annotations come back then, it fails and leaves the rules to whoever put them there.`,
 		Example: `  npl-agent cleanup --node-name worker-1 --kubeconfig /etc/kubernetes/admin.conf
   npl-agent cleanup --config /etc/nplbridge/settings.yaml --withdraw-grace 0s`,
 		Args: cobra.NoArgs,
@@ -102,6 +103,6 @@ running agent before: it would write both again, so cleanup refuses while one li
 		},
 	}
 	table.AddFlags(command.Flags())
-	command.Flags().BoolVar(&force, "force", false, "go on although an agent is running, which then writes everything again")
+	command.Flags().BoolVar(&force, "force", false, "go on although something listens on the status socket; if it is an agent, cleanup fails as soon as the annotations are back")
 	return command
 }
