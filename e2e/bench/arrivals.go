@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -19,6 +20,7 @@ type arrivals struct {
 	mu        sync.Mutex
 	addressed map[string]time.Time
 	annotated map[string]time.Time
+	broken    bool // the watch has ended; one that is taken up again would tell everything late
 }
 
 // watchArrivals watches the Pods of a namespace until ctx ends. It begins with what there is.
@@ -42,6 +44,9 @@ func (s *site) watchArrivals(ctx context.Context, namespace string) (*arrivals, 
 				a.see(p, time.Now())
 			}
 		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.broken = true
 	}()
 	return a, nil
 }
@@ -63,6 +68,9 @@ func (a *arrivals) wait(ctx context.Context, n int) (last time.Time, err error) 
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if len(a.annotated) < n {
+			if a.broken {
+				return errors.New("the API server has broken off the watch: the machine is too busy to measure anything")
+			}
 			return fmt.Errorf("%d of %d Pods are annotated", len(a.annotated), n)
 		}
 		for _, at := range a.annotated {

@@ -57,7 +57,7 @@ func memory(ctx context.Context, r *runner) ([]Figure, error) {
 	}
 	r.say("steady: %s, of it %s anonymous, heap %s", mib(steady.rss), mib(steady.anonymous), mib(steady.heap))
 
-	before, after, alone, err := s.touchForeign(ctx, a)
+	cost, err := s.touchForeign(ctx, a)
 	if err := a.explain(err); err != nil {
 		return nil, err
 	}
@@ -65,9 +65,9 @@ func memory(ctx context.Context, r *runner) ([]Figure, error) {
 		{"RSS, peak at the first list", mib(listed.peak), "< 80 MiB", ""},
 		{fmt.Sprintf("RSS, steady (%s later)", steadyAfter), mib(steady.rss), "< 50 MiB", ""},
 		{"of it anonymous", mib(steady.anonymous), "", ""},
-		{"passes caused by 1,000 changes of Services that are not enabled", fmt.Sprint(after.passes - before.passes - alone), "0", ""},
-		{"CPU for each such change", fmt.Sprintf("%d us", (after.cpu-before.cpu).Microseconds()/touched), "decoding only", ""},
-		{"RSS they added", mib(after.rss - before.rss), "0", ""},
+		{"passes caused by 1,000 changes of Services that are not enabled", fmt.Sprint(cost.passes), "0", ""},
+		{"CPU for each such change", fmt.Sprintf("%d us", cost.cpu.Microseconds()/touched), "decoding only", ""},
+		{"RSS they added", mib(cost.rss), "0", ""},
 	}
 	return figures, a.stop()
 }
@@ -132,19 +132,19 @@ func (s *site) annotated(ctx context.Context, n int) error {
 	})
 }
 
-// touchForeign changes Services that are not enabled and returns what the agent had taken before and after it knew of them all. That it
-// does is known by an enabled Service that is changed after them, since one watch brings both; alone is how many passes such a
-// change causes by itself.
-func (s *site) touchForeign(ctx context.Context, a *agent) (before, after usage, alone float64, err error) {
-	start, err := a.usage(ctx)
-	if err != nil {
-		return before, after, 0, err
+// touchForeign changes Services that are not enabled and returns what the agent took more, until it knew of them all. That it does is
+// known by an enabled Service that is changed after them, since one watch brings both; what such a change takes by itself is
+// measured before, and left out.
+func (s *site) touchForeign(ctx context.Context, a *agent) (cost usage, err error) {
+	var at [3]usage
+	if at[0], err = a.usage(ctx); err != nil {
+		return cost, err
 	}
 	if err := s.sentinel(ctx, 9001); err != nil {
-		return before, after, 0, err
+		return cost, err
 	}
-	if before, err = a.usage(ctx); err != nil {
-		return before, after, 0, err
+	if at[1], err = a.usage(ctx); err != nil {
+		return cost, err
 	}
 	err = inParallel(touched, func(i int) error {
 		namespace := fmt.Sprintf("tenant-%d", i%memoryNamespaces)
@@ -154,13 +154,19 @@ func (s *site) touchForeign(ctx context.Context, a *agent) (before, after usage,
 		return err
 	})
 	if err != nil {
-		return before, after, 0, err
+		return cost, err
 	}
 	if err := s.sentinel(ctx, 9002); err != nil {
-		return before, after, 0, err
+		return cost, err
 	}
-	after, err = a.usage(ctx)
-	return before, after, before.passes - start.passes, err
+	if at[2], err = a.usage(ctx); err != nil {
+		return cost, err
+	}
+	return usage{
+		rss:    at[2].rss - at[1].rss,
+		cpu:    (at[2].cpu - at[1].cpu) - (at[1].cpu - at[0].cpu),
+		passes: (at[2].passes - at[1].passes) - (at[1].passes - at[0].passes),
+	}, nil
 }
 
 // sentinel moves the target port of an enabled Service and waits until a Pod's annotation and the agent's own news of it say so.
