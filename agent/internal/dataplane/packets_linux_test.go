@@ -234,6 +234,37 @@ func TestNPL58UDPFlowFollowsItsPort(t *testing.T) {
 	}
 }
 
+// An agent that is killed between its transaction and the flows leaves tables as they should be, and flows that are not: the
+// first repair of the next one looks at them, too.
+func TestFirstRepairLooksAtFlows(t *testing.T) {
+	n := newNetwork(t, routed)
+	for _, pod := range n.pods {
+		serve(t, pod, podPort)
+	}
+	k := Key{npl.UDP, npl.IPv4, 61500}
+	open(t, n.node, MasqueradeAuto).apply(Change{Set: map[Key]netip.AddrPort{k: netip.AddrPortFrom(podAddr[0][npl.IPv4], podPort)}})
+	c, err := dial(n.client, npl.UDP, netip.AddrPortFrom(nodeAddr[npl.IPv4], k.NodePort))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	answers := func(server string) {
+		t.Helper()
+		if got, err := ask(c); err != nil || got.server != server {
+			t.Errorf("got %v (%v), want an answer of %s", got, err, server)
+		}
+	}
+	answers("pod-0")
+	n.node.nft("delete element ip nplbridge ports { udp . 61500 }\nadd element ip nplbridge ports { udp . 61500 : 10.244.0.11 . 8080 }\n" +
+		"add element ip nplbridge hairpin { 10.244.0.11 . 10.244.0.11 }\ndelete element ip nplbridge hairpin { 10.244.0.10 . 10.244.0.10 }")
+	answers("pod-0")
+	next := open(t, n.node, MasqueradeAuto)
+	if got := next.repair(next.load().Mappings); got != 0 {
+		t.Errorf("repaired %d things, so the tables were not right before", got)
+	}
+	answers("pod-1")
+}
+
 // want adds what else is mapped to a part of the mappings.
 func (p *plane) want(part map[Key]netip.AddrPort) map[Key]netip.AddrPort {
 	all := p.load().Mappings
