@@ -74,32 +74,36 @@ func clientOf(t *testing.T, config *rest.Config) kubernetes.Interface {
 // by a policy.
 func mayWritePods(t *testing.T, account string) {
 	t.Helper()
-	name := "chart-test-" + account
+	grant(t, systemNamespace, account, rule("", "pods pods/status pods/ephemeralcontainers", "*"))
+	borrowed := as(t, account, nil)
+	eventually(t, func() error {
+		_, err := borrowed.CoreV1().Pods("default").Create(t.Context(), echoPod("default", "rights", nil), dryRun)
+		return err
+	})
+}
+
+// grant gives an account a right in the whole cluster for the time of a test.
+func grant(t *testing.T, namespace, account string, right rbacv1.PolicyRule) {
+	t.Helper()
 	rbac := theLab.Client().RbacV1()
-	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"pods", "pods/status", "pods/ephemeralcontainers"}, Verbs: []string{"*"}},
-	}}
+	meta := metav1.ObjectMeta{Name: "chart-test-" + namespace + "-" + account}
+	role := &rbacv1.ClusterRole{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{right}}
 	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: systemNamespace, Name: account}},
+		ObjectMeta: meta,
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account}},
 	}
 	if _, err := rbac.ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
-		_ = rbac.ClusterRoleBindings().Delete(ctx, name, metav1.DeleteOptions{})
-		_ = rbac.ClusterRoles().Delete(ctx, name, metav1.DeleteOptions{})
+		_ = rbac.ClusterRoleBindings().Delete(ctx, meta.Name, metav1.DeleteOptions{})
+		_ = rbac.ClusterRoles().Delete(ctx, meta.Name, metav1.DeleteOptions{})
 	})
 	if _, err := rbac.ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	borrowed := as(t, account, nil)
-	eventually(t, func() error {
-		_, err := borrowed.CoreV1().Pods("default").Create(t.Context(), echoPod("default", "rights", nil), dryRun)
-		return err
-	})
 }
 
 // dryRun goes through everything that a real request does, and stores nothing.
