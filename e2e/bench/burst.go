@@ -43,8 +43,16 @@ func burst(ctx context.Context, r *runner) ([]Figure, error) {
 	if err := a.ready(ctx); err != nil {
 		return nil, err
 	}
+	before, err := a.usage(ctx)
+	if err != nil {
+		return nil, err
+	}
 	byAgent, err := s.bursts(ctx, r, "agent")
 	if err := a.explain(err); err != nil {
+		return nil, err
+	}
+	after, err := a.usage(ctx)
+	if err != nil {
 		return nil, err
 	}
 	if err := a.stop(); err != nil {
@@ -70,6 +78,14 @@ func burst(ctx context.Context, r *runner) ([]Figure, error) {
 			Measured: fmt.Sprintf("p50 %s, p99 %s", ms(quantile(bare[n], 0.5)), ms(quantile(bare[n], 0.99))),
 		})
 	}
+	arrived := 0
+	for _, how := range arrivingPods {
+		arrived += how.rounds * how.pods
+	}
+	figures = append(figures, Figure{
+		What:     "processor time of the agent for a Pod that comes and goes, mean",
+		Measured: ms((after.cpu - before.cpu) / time.Duration(arrived)),
+	})
 	return figures, s.cleanup(ctx)
 }
 

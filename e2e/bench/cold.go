@@ -52,7 +52,7 @@ func coldStart(ctx context.Context, r *runner) ([]Figure, error) {
 		{what + "start of the process to the first annotation", ms(quantile(first, 0.5)), "", ""},
 		{what + "start of the process to the last annotation", ms(quantile(last, 0.5)), "< 2 s", "18.8 s for 100 Pods"},
 		{what + "the same patches by a client that does nothing else", ms(quantile(bare, 0.5)), "", ""},
-		{what + "CPU of the agent", ms(quantile(cpu, 0.5)), "", ""},
+		{what + "processor time of the agent", ms(quantile(cpu, 0.5)), "", ""},
 	}, s.deletePods(ctx, namespace)
 }
 

@@ -66,7 +66,7 @@ func memory(ctx context.Context, r *runner) ([]Figure, error) {
 		{fmt.Sprintf("RSS, steady (%s later)", steadyAfter), mib(steady.rss), "< 50 MiB", ""},
 		{"of it anonymous", mib(steady.anonymous), "", ""},
 		{"passes caused by 1,000 changes of Services that are not enabled", fmt.Sprint(cost.passes), "0", ""},
-		{"CPU for each such change", fmt.Sprintf("%d us", cost.cpu.Microseconds()/touched), "decoding only", ""},
+		{"processor time for each such change", fmt.Sprintf("%d us", cost.cpu.Microseconds()/touched), "decoding only", ""},
 		{"RSS they added", mib(cost.rss), "0", ""},
 	}
 	return figures, a.stop()

@@ -41,7 +41,7 @@ func smallPod(namespace, name, app string) *corev1.Pod {
 	}
 }
 
-// realisticPod is about as large as the Pods of a service mesh are: an init container and three containers with
+// realisticPod is about as large as the Pods of a service mesh are: an init container and two containers with
 // environment, probes, resources and volumes. Its managed fields are the API server's.
 func realisticPod(namespace, name, app string) *corev1.Pod {
 	p := smallPod(namespace, name, app)
@@ -55,7 +55,7 @@ func realisticPod(namespace, name, app string) *corev1.Pod {
 		"sidecar.example/spec": strings.Repeat(`{"name":"value"},`, 20),
 	}
 	p.Spec.InitContainers = []corev1.Container{realisticContainer("prepare", 0)}
-	p.Spec.Containers = []corev1.Container{realisticContainer("app", 8080), realisticContainer("proxy", 15001), realisticContainer("log-shipper", 0)}
+	p.Spec.Containers = []corev1.Container{realisticContainer("app", 8080), realisticContainer("proxy", 15001)}
 	for i := range 4 {
 		volume := fmt.Sprintf("volume-%d", i)
 		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{
