@@ -36,7 +36,7 @@ func refusals() int {
 		want    []string
 	}{
 		{"nodes", context.Background(), lab.Options{Nodes: 10}, []string{"nodes 10: the lab has room for 1 to 9"}},
-		{"pod network", context.Background(), lab.Options{PodNetwork: "vxlan"}, []string{`pod network "vxlan": use "routed" or "bridged"`}},
+		{"pod network", context.Background(), lab.Options{PodNetwork: "vxlan"}, []string{`pod network "vxlan": use "routed", "bridged" or "overlay"`}},
 		{"name", context.Background(), lab.Options{Name: "No/Name"}, []string{`name "No/Name": use up to 32`}},
 		{"broken program", context.Background(), lab.Options{Programs: lab.Programs{ControlPlane: broken}},
 			[]string{"ended: exit status 3", "this is broken"}},
