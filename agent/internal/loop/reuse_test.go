@@ -312,24 +312,71 @@ func TestRebootMakesEveryPortWaitForAWatermark(t *testing.T) {
 }
 
 // What an annotation of somebody else's making lists is believed by load balancers all the same.
-func TestForgedPortRestsUntilItIsConfirmed(t *testing.T) {
+func TestForgedPortRests(t *testing.T) {
+	for _, confirmed := range []bool{false, true} {
+		w := only(t, 1, confirmed)
+		w.settle()
+		forger := w.addPod("forger", nil)
+		forger.Annotated, forger.Annotation = true, `[{"podPort":80,"nodeIP":"192.0.2.1","nodePort":61000}]`
+		w.balance("one", true)
+		w.settle()
+		w.start() // the agent does not forget it
+		b := w.addPod("b", web)
+		w.settle()
+		if forger.Annotated || b.Annotated {
+			t.Errorf("confirmed %v: forger %q, b %q", confirmed, forger.Annotation, b.Annotation)
+		}
+		w.after(w.settings.CoolDown) // the world fails on I3
+		if b.Annotated == confirmed {
+			t.Errorf("confirmed %v: after the cool-down b is published at %q", confirmed, b.Annotation)
+		}
+		w.balance("one", true)
+		w.settle()
+		if !b.Annotated {
+			t.Errorf("confirmed %v: the port was never given", confirmed)
+		}
+	}
+}
+
+// A host port inside the range is published, too, and its Pod may go while the agent is down.
+func TestPublishedHostPortIsRemembered(t *testing.T) {
 	w := only(t, 1, true)
-	delete(w.services, "web")
-	forger := w.addPod("forger", nil)
-	forger.Annotated, forger.Annotation = true, `[{"podPort":80,"nodeIP":"192.0.2.1","nodePort":61000}]`
-	w.settings.Range.Last = 61000
-	w.balance("one", true)
+	h := w.addPod("h", web)
+	h.Ports = []model.ContainerPort{{Port: 80, Protocol: npl.TCP, HostPort: 61000}}
 	w.settle()
-	w.addService("web", web, 80)
+	w.balance("one", true)
+	delete(w.pods, h.UID)
+	w.start()
 	b := w.addPod("b", web)
+	w.settle()
 	w.after(w.settings.CoolDown) // the world fails on I3
-	if forger.Annotated || b.Annotated {
-		t.Errorf("forger %q, b %q", forger.Annotation, b.Annotation)
+	if b.Annotated {
+		t.Error("the port was given, and nobody has confirmed")
 	}
 	w.balance("one", true)
 	w.settle()
 	if !b.Annotated {
 		t.Error("the port was never given")
+	}
+}
+
+func TestAgentThatDiesAfterTheRemovalHasTakenNoteOfThePort(t *testing.T) {
+	w := only(t, 1, true)
+	a := w.addPod("a", web)
+	w.settle()
+	w.balance("one", true)
+	delete(w.pods, a.UID)
+	w.crashIn = 2 // the change, and that it was made
+	if lived, _, _ := w.sync(); lived || len(w.kernel.Rules()) != 0 {
+		t.Fatalf("lived %v, rules %v", lived, w.kernel.Rules())
+	}
+	w.clock.Step(24 * time.Hour)
+	w.start()
+	b := w.addPod("b", web)
+	w.settle()
+	w.after(w.settings.CoolDown)
+	if b.Annotated {
+		t.Error("the port was given, and nobody has confirmed")
 	}
 }
 
