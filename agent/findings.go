@@ -24,6 +24,19 @@ const checkInterval = 5 * time.Minute
 // Finding is what one check of the Node found. docs/reference/checks.md lists the checks.
 type Finding = nodecheck.Finding
 
+// NodeCheck is one thing that is tested on the Node. Its name is also the reason of the Event about it, and a label of the metric
+// npl_agent_findings.
+type NodeCheck struct{ Name, Looks string }
+
+// NodeChecks returns all of them, in the order in which they are shown.
+func NodeChecks() []NodeCheck {
+	var out []NodeCheck
+	for _, d := range nodecheck.Checks() {
+		out = append(out, NodeCheck{string(d.Check), d.Looks})
+	}
+	return out
+}
+
 // The severities of findings of which a program can be certain.
 const (
 	SeverityOK    = nodecheck.OK

@@ -426,3 +426,30 @@ func TestCollectChangesNothing(t *testing.T) {
 		t.Errorf("tables of iptables-legacy appeared: %s", names)
 	}
 }
+
+// Without NET_ADMIN the kernel tells next to nothing. Then nothing is called good that was not seen, and it is said what is missing.
+func TestCollectWithoutRights(t *testing.T) {
+	h := newHost(t)
+	h.run(routedPods)
+	var f Facts
+	h.do(func() {
+		var none [2]unix.CapUserData
+		if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0]); err != nil {
+			t.Error(err)
+			return
+		}
+		f = Collect(subject())
+	})
+	got := map[Check]Severity{}
+	for _, finding := range Findings(f) {
+		got[finding.Check] = finding.Severity
+		if finding.Check == Kernel && (finding.Found != "the kernel refuses tables: operation not permitted" || !strings.Contains(finding.Fix, "NET_ADMIN")) && finding.Object == "tables" {
+			t.Errorf("%+v", finding)
+		}
+	}
+	for check, want := range map[Check]Severity{Kernel: Error, ForwardPolicy: Unknown, NoTrack: Unknown, ForeignNAT: Unknown, Flowtables: Unknown, Antrea: Unknown, EphemeralPorts: OK} {
+		if got[check] != want {
+			t.Errorf("%s is %s, want %s", check, got[check], want)
+		}
+	}
+}

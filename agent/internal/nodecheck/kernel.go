@@ -16,7 +16,7 @@ func judgeKernel(f Facts) []Finding {
 			Found:   fmt.Sprintf("the kernel refuses %s: %s", object, why),
 			Meaning: "The agent cannot write its rules; no Pod gets a node port.",
 			Fix: "Linux 5.10 or later with these modules is needed:\nmodprobe -a nf_tables nft_chain_nat nft_nat nft_masq nft_ct nf_conntrack\n" +
-				"For \"permission denied\" run as UID 0 with capability NET_ADMIN.",
+				"If it says \"operation not permitted\", run as UID 0 with capability NET_ADMIN.",
 		})
 	}
 	return out

@@ -47,11 +47,11 @@ func TestMain(m *testing.M) {
 
 // host is a network namespace that stands for a Node.
 type host struct {
-	t      *testing.T
+	t      testing.TB
 	handle netns.NsHandle
 }
 
-func newHost(t *testing.T) *host {
+func newHost(t testing.TB) *host {
 	t.Helper()
 	h := &host{t: t}
 	inThread(func() {

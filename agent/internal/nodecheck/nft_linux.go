@@ -22,13 +22,16 @@ const (
 	trialTable = "nplbridge-check"
 )
 
-// features asks the kernel for all that the agent's tables consist of. Each request ends with a message that must fail (a table that
-// does not exist is deleted), so the kernel judges every message and then takes all of them back.
+// feature is one thing that the agent's tables consist of.
+type feature struct {
+	name string
+	add  func(*nftables.Table)
+}
+
+// features asks the kernel for all that the agent's tables consist of: for everything at once, since each request costs some milliseconds,
+// and one by one only to find out what is missing.
 func (c collector) features(conn *nftables.Conn) error {
-	for _, feature := range []struct {
-		name string
-		add  func(*nftables.Table)
-	}{
+	all := []feature{
 		{"tables", func(*nftables.Table) {}},
 		{"NAT chains", func(t *nftables.Table) { trialChain(conn, t) }},
 		{"maps", func(t *nftables.Table) {
@@ -54,21 +57,34 @@ func (c collector) features(conn *nftables.Conn) error {
 				Table: t, Name: "postrouting", Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource,
 			})})
 		}},
-	} {
-		t := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: trialTable})
-		feature.add(t)
-		conn.DelTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: trialTable + "-none"})
-		refused := leaves(conn.Flush())
-		switch last := len(refused) - 1; {
-		case last < 0:
-			return errors.New("the kernel committed a transaction that deletes a table which does not exist")
-		case errors.Is(refused[0], unix.EPERM):
-			c.facts.Missing = append(c.facts.Missing, feature.name+": permission denied")
-		case last > 0 || !errors.Is(refused[0], unix.ENOENT):
-			c.facts.Missing = append(c.facts.Missing, fmt.Sprintf("%s: %v", feature.name, refused[0]))
+	}
+	if err := try(conn, all...); err == nil {
+		return nil
+	}
+	for _, f := range all {
+		if err := try(conn, f); err != nil {
+			c.facts.Missing = append(c.facts.Missing, fmt.Sprintf("%s: %v", f.name, err))
 		}
 	}
 	return nil
+}
+
+// try returns why the kernel refuses features. The request ends with a message that must fail (a table that does not exist is deleted), so
+// the kernel judges every message and then takes all of them back.
+func try(conn *nftables.Conn, features ...feature) error {
+	t := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: trialTable})
+	for _, f := range features {
+		f.add(t)
+	}
+	conn.DelTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: trialTable + "-none"})
+	switch refused := leaves(conn.Flush()); {
+	case len(refused) == 0:
+		return errors.New("the kernel committed a transaction that deletes a table which does not exist")
+	case len(refused) == 1 && errors.Is(refused[0], unix.ENOENT):
+		return nil
+	default:
+		return refused[0]
+	}
 }
 
 func trialChain(conn *nftables.Conn, t *nftables.Table) *nftables.Chain {
@@ -90,9 +106,7 @@ func leaves(err error) []error {
 		return out
 	case interface{ Unwrap() error }:
 		if inner := e.Unwrap(); inner != nil {
-			if _, isNumber := inner.(unix.Errno); !isNumber {
-				return leaves(inner)
-			}
+			return leaves(inner)
 		}
 	}
 	return []error{err}
