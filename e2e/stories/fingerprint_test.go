@@ -15,7 +15,7 @@ import (
 	"github.com/nplbridge/nplbridge/e2e/view"
 )
 
-// fingerprint is everything that a restart must not change: annotations, nftables maps, the servers of the pool, and how
+// fingerprint is everything that a restart must not change: annotations, the Pods' elements of the nftables maps, the servers of the pool, and how
 // often npl-agent and lbsync wrote to the API server.
 func (s *story) fingerprint(service string) (string, error) {
 	var b strings.Builder
@@ -24,12 +24,16 @@ func (s *story) fingerprint(service string) (string, error) {
 		return "", err
 	}
 	fmt.Fprintf(&b, "annotations:\n%s\n", strings.Join(annotations, "\n"))
+	pods, err := s.podIPs("app=" + service)
+	if err != nil {
+		return "", err
+	}
 	for _, node := range s.Lab.Nodes() {
 		rules, err := s.ruleset(node)
 		if err != nil {
 			return "", err
 		}
-		fmt.Fprintf(&b, "%s:\n%s\n", node, strings.Join(mapElements(rules), "\n"))
+		fmt.Fprintf(&b, "%s:\n%s\n", node, strings.Join(mapElements(rules, pods), "\n"))
 	}
 	servers, err := s.Servers(service)
 	if err != nil {
@@ -46,9 +50,12 @@ func (s *story) fingerprint(service string) (string, error) {
 
 var element = regexp.MustCompile(`(tcp|udp|sctp) \. \d+ : \S+ \. \d+`)
 
-// mapElements returns the map elements of a listing, sorted: the kernel lists them in an order of its own.
-func mapElements(ruleset string) []string {
-	found := element.FindAllString(ruleset, -1)
+// mapElements returns the map elements of a listing that lead to these addresses, sorted: the kernel lists them in an order of its own.
+// Others belong to Pods of the story before, which may go at any time.
+func mapElements(ruleset string, to []string) []string {
+	found := slices.DeleteFunc(element.FindAllString(ruleset, -1), func(e string) bool {
+		return !slices.ContainsFunc(to, func(ip string) bool { return strings.Contains(e, ": "+ip+" . ") })
+	})
 	slices.Sort(found)
 	return found
 }

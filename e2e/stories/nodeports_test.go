@@ -21,9 +21,9 @@ import (
 
 // rule SELECTOR prints the elements of any Node's nftables map that lead to a Pod of this story.
 func (s *story) rule(_ *testscript.TestScript, args []string) (string, error) {
-	out, err := s.Lab.Kubectl(s.ctx, "-n", s.Namespace, "get", "pods", "-l", args[0], "-o", "jsonpath={.items[*].status.podIPs[*].ip}")
+	pods, err := s.podIPs(args[0])
 	if err != nil {
-		return out, err
+		return "", err
 	}
 	var found []string
 	for _, node := range s.Lab.Nodes() {
@@ -31,7 +31,7 @@ func (s *story) rule(_ *testscript.TestScript, args []string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		for ip := range strings.FieldsSeq(out) {
+		for _, ip := range pods {
 			if strings.Contains(rules, ": "+ip+" . ") {
 				found = append(found, node+" "+ip)
 			}
@@ -41,6 +41,11 @@ func (s *story) rule(_ *testscript.TestScript, args []string) (string, error) {
 		return "", errAbsent
 	}
 	return strings.Join(found, "\n") + "\n", nil
+}
+
+func (s *story) podIPs(selector string) ([]string, error) {
+	out, err := s.Lab.Kubectl(s.ctx, "-n", s.Namespace, "get", "pods", "-l", selector, "-o", "jsonpath={.items[*].status.podIPs[*].ip}")
+	return strings.Fields(out), err
 }
 
 func (s *story) ruleset(node string) (string, error) {
