@@ -196,7 +196,7 @@ type answer struct {
 
 // ask sends one line over c and returns the answer.
 func ask(c net.Conn) (answer, error) {
-	if err := c.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(answerTime)); err != nil {
 		return answer{}, err
 	}
 	if _, err := c.Write([]byte("hello\n")); err != nil {
@@ -212,8 +212,23 @@ func ask(c net.Conn) (answer, error) {
 	return answer{server, ap.Addr().Unmap()}, err
 }
 
+// answerTime bounds what is answered at once on an idle machine; silence bounds what is not answered at all.
+const answerTime, silence = 6 * time.Second, 500 * time.Millisecond
+
+// connects reports whether a TCP connection comes about, without much patience.
+func connects(from *namespace, source netip.Addr, to netip.AddrPort) bool {
+	c, err := in(from, func() (net.Conn, error) {
+		dialer := net.Dialer{Timeout: silence, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(source, 0))}
+		return dialer.Dial("tcp", to.String())
+	})
+	if err == nil {
+		_ = c.Close()
+	}
+	return err == nil
+}
+
 func dial(from *namespace, p npl.Protocol, to netip.AddrPort) (net.Conn, error) {
-	return in(from, func() (net.Conn, error) { return net.DialTimeout(string(p), to.String(), 2*time.Second) })
+	return in(from, func() (net.Conn, error) { return net.DialTimeout(string(p), to.String(), answerTime) })
 }
 
 // request is dial and ask.
