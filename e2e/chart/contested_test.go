@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/ptr"
 
 	"github.com/nplbridge/nplbridge/agent/npl"
 	"github.com/nplbridge/nplbridge/e2e/lab"
@@ -29,7 +28,7 @@ func TestAContestedNodePortIsNobodys(t *testing.T) {
 	}
 	service := enabled(ns, "web", intstr.FromInt32(8080))
 	service.Annotations = nil
-	service.Spec.Type, service.Spec.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, ptr.To("nplbridge.io/haproxy")
+	service.Spec.Type, service.Spec.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, new("nplbridge.io/haproxy")
 	if _, err := theLab.Client().CoreV1().Services(ns).Create(ctx, service, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/utils/ptr"
 
 	"github.com/nplbridge/nplbridge/agent/npl"
 )
@@ -23,7 +22,7 @@ import (
 func deployment(namespace, name string, replicas int32, annotations map[string]string) *appsv1.Deployment {
 	labels := map[string]string{"app": name}
 	pod := echoPod(namespace, name, func(p *corev1.Pod) { p.Annotations = annotations })
-	pod.Spec.TerminationGracePeriodSeconds = ptr.To(int64(1))
+	pod.Spec.TerminationGracePeriodSeconds = new(int64(1))
 	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: appsv1.DeploymentSpec{
