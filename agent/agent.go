@@ -81,9 +81,7 @@ func newAgent(cfg Config, client kubernetes.Interface, log *zap.Logger, reg prom
 	if a.examiner, err = newExaminer(cfg.NodeName, a.facts, clock.RealClock{}, log, reg); err != nil {
 		return nil, err
 	}
-	if a.inventory, err = inventory.New(client, cfg.NodeName, a.trigger); err != nil {
-		return nil, err
-	}
+	a.inventory = inventory.New(client, cfg.NodeName, a.trigger, a.triggerLater)
 	if cfg.PortReuse == ReuseConfirmed {
 		if a.marks, err = watermarks.New(client, cfg.WatermarkNamespace, a.trigger, log); err != nil {
 			return nil, err
@@ -91,7 +89,7 @@ func newAgent(cfg Config, client kubernetes.Interface, log *zap.Logger, reg prom
 	}
 	a.publisher = publish.New(client, log, func(o publish.Outcome) {
 		a.metrics.Patched(o)
-		a.trigger()
+		a.triggerLater()
 	})
 	return a, nil
 }
@@ -99,6 +97,12 @@ func newAgent(cfg Config, client kubernetes.Interface, log *zap.Logger, reg prom
 func (a *Agent) trigger() {
 	if l := a.loop.Load(); l != nil {
 		l.Trigger()
+	}
+}
+
+func (a *Agent) triggerLater() {
+	if l := a.loop.Load(); l != nil {
+		l.TriggerLater()
 	}
 }
 

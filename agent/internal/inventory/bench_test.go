@@ -49,10 +49,7 @@ func BenchmarkEvent(b *testing.B) {
 	} {
 		b.Run(bm.name, func(b *testing.B) {
 			told := 0
-			inv, err := New(fake.NewClientset(), "node-1", func() { told++ })
-			if err != nil {
-				b.Fatal(err)
-			}
+			inv := New(fake.NewClientset(), "node-1", func() { told++ }, func() { told++ })
 			arrive := arriving(b, bm.object, bm.to(inv))
 			arrive()
 			told = 0
@@ -99,10 +96,7 @@ func BenchmarkKept(b *testing.B) {
 		b.Run(bm.name, func(b *testing.B) {
 			var kept uint64
 			for b.Loop() {
-				inv, err := New(fake.NewClientset(), "node-1", func() {})
-				if err != nil {
-					b.Fatal(err)
-				}
+				inv := New(fake.NewClientset(), "node-1", func() {}, func() {})
 				before := live()
 				for i := range n {
 					arriving(b, bm.object(i), bm.to(inv))()

@@ -35,7 +35,8 @@ func (h *history) note(old, new *model.Pod, version string) {
 	}
 }
 
-// Arrivals returns when Pods came or changed since the last call, by UID: the first time of each. It empties itself.
+// Arrivals returns when Pods came, or changed in more than their annotation, since the last call, by UID: the first time of each. It
+// empties itself.
 func (i *Inventory) Arrivals() map[string]time.Time {
 	i.history.mu.Lock()
 	defer i.history.mu.Unlock()

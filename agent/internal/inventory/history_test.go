@@ -19,14 +19,11 @@ import (
 )
 
 func TestDeletionIsAtTheVersionOfItsEventOrOfTheListThatLacksThePod(t *testing.T) {
-	inv, err := New(fake.NewClientset(), "node-1", func() {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	inv := New(fake.NewClientset(), "node-1", func() {}, func() {})
 	pod := func(name, uid, version string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(uid), ResourceVersion: version}, Spec: corev1.PodSpec{NodeName: "node-1"}}
 	}
-	err = errors.Join(
+	err := errors.Join(
 		inv.pods.Add(pod("p", "a", "10")),
 		inv.pods.Add(pod("q", "b", "11")),
 		inv.pods.Add(pod("r", "c", "11")),
@@ -67,10 +64,7 @@ func TestHistoryFollowsTheWatch(t *testing.T) {
 	events := watch.NewFake()
 	client.PrependWatchReactor("pods", k8stesting.DefaultWatchReactor(events, nil))
 	woken := make(chan struct{}, 10)
-	inv, err := New(client, "node-1", func() { woken <- struct{}{} })
-	if err != nil {
-		t.Fatal(err)
-	}
+	inv := New(client, "node-1", func() { woken <- struct{}{} }, func() {})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); inv.Run(ctx) }()

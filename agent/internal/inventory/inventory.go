@@ -40,11 +40,15 @@ type service struct {
 	uid types.UID
 }
 
-// New returns an inventory of the Node named nodeName; changed is called, from several goroutines, after anything that could
-// matter has changed.
-func New(client kubernetes.Interface, nodeName string, changed func()) (*Inventory, error) {
+// New returns an inventory of the Node named nodeName. After anything that could matter has changed, changed is called, from several
+// goroutines; after nothing but the annotation of a Pod has, annotated is: most of these changes are our own.
+func New(client kubernetes.Interface, nodeName string, changed, annotated func()) *Inventory {
 	i := &Inventory{nodeName: nodeName, history: newHistory()}
 	i.pods = newStore(i.convertPod, samePod, func(old, new *model.Pod, version string) {
+		if old != nil && new != nil && sameButAnnotation(*old, *new) {
+			annotated()
+			return
+		}
 		i.history.note(old, new, version)
 		changed()
 	})
@@ -57,7 +61,7 @@ func New(client kubernetes.Interface, nodeName string, changed func()) (*Invento
 		newReflector(client, core.Services(metav1.NamespaceAll), i.services, &corev1.Service{}, fields.Everything()),
 		newReflector(client, core.Nodes(), i.nodes, &corev1.Node{}, fields.OneTermEqualSelector("metadata.name", nodeName)),
 	}
-	return i, nil
+	return i
 }
 
 // listWatcher is a typed client of one resource.
@@ -111,6 +115,11 @@ func same[R any](a, b R) bool { return reflect.DeepEqual(a, b) }
 func samePod(a, b model.Pod) bool {
 	a.ResourceVersion = b.ResourceVersion
 	return same(a, b)
+}
+
+func sameButAnnotation(a, b model.Pod) bool {
+	a.Annotation, a.Annotated = b.Annotation, b.Annotated
+	return samePod(a, b)
 }
 
 // Run keeps everything up to date until ctx ends.

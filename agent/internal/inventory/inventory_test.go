@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -122,10 +123,7 @@ func TestNodeRecord(t *testing.T) {
 func started(t *testing.T, client *fake.Clientset) (*Inventory, *atomic.Int64) {
 	t.Helper()
 	var changes atomic.Int64
-	inv, err := New(client, "node-1", func() { changes.Add(1) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	inv := New(client, "node-1", func() { changes.Add(1) }, func() { t.Error("told of an annotation") })
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); inv.Run(ctx) }()
@@ -224,5 +222,29 @@ func TestNodeWithoutAddressesKeepsTheLastOnes(t *testing.T) {
 	eventually(t, "change", func() bool { return changes.Load() == 3 })
 	if got := inv.Node(); len(got.Addresses) != 1 {
 		t.Errorf("addresses %v, want the last known one", got.Addresses)
+	}
+}
+
+func TestAnnotationIsToldApart(t *testing.T) {
+	var told []string
+	inv := New(fake.NewClientset(), "node-1", func() { told = append(told, "changed") }, func() { told = append(told, "annotated") })
+	update := func(change func(*corev1.Pod)) {
+		t.Helper()
+		p := fullPod()
+		change(p)
+		if err := inv.pods.Update(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	update(func(*corev1.Pod) {})
+	inv.Arrivals()
+	update(func(p *corev1.Pod) { p.Annotations[npl.Annotation] = "[{}]" })
+	update(func(p *corev1.Pod) { delete(p.Annotations, npl.Annotation) })
+	if got := inv.Arrivals(); len(got) != 0 {
+		t.Errorf("an annotation is no arrival: %v", got)
+	}
+	update(func(p *corev1.Pod) { p.Status.PodIPs = nil }) // and the annotation is back
+	if want := []string{"changed", "annotated", "annotated", "changed"}; !slices.Equal(told, want) {
+		t.Errorf("told %v, want %v", told, want)
 	}
 }

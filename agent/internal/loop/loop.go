@@ -84,6 +84,7 @@ const (
 	gapFactor  = 4
 	minGap     = time.Millisecond
 	maxGap     = 10 * time.Millisecond
+	laterGap   = 100 * time.Millisecond
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 30 * time.Second
 )
@@ -101,6 +102,7 @@ type Loop struct {
 	settings   Settings
 
 	trigger   chan struct{}
+	later     chan struct{}
 	repairNow atomic.Bool
 
 	alloc    *ports.Allocator
@@ -126,6 +128,7 @@ func New(inv Inventory, kernel Dataplane, pub Publisher, marks Watermarks, rep R
 	return &Loop{
 		inventory: inv, kernel: kernel, publisher: pub, watermarks: marks, reporter: rep, clock: clk, log: log, metrics: m, settings: s,
 		trigger:     make(chan struct{}, 1),
+		later:       make(chan struct{}, 1),
 		alloc:       ports.New(s.Range, s.Cursor, s.JointPorts),
 		entries:     map[model.Key]*entry{},
 		recool:      map[model.Key]time.Time{},
@@ -136,9 +139,15 @@ func New(inv Inventory, kernel Dataplane, pub Publisher, marks Watermarks, rep R
 }
 
 // Trigger asks for a pass soon. Several calls before it begins make one pass.
-func (l *Loop) Trigger() {
+func (l *Loop) Trigger() { raise(l.trigger) }
+
+// TriggerLater asks for a pass within a tenth of a second, for news that nobody waits for: that a patch has been answered. With many Pods
+// there are many of these, and each pass looks at all Pods.
+func (l *Loop) TriggerLater() { raise(l.later) }
+
+func raise(flag chan struct{}) {
 	select {
-	case l.trigger <- struct{}{}:
+	case flag <- struct{}{}:
 	default:
 	}
 }
@@ -149,22 +158,28 @@ func (l *Loop) Repair() {
 	l.Trigger()
 }
 
-// Run makes passes until ctx ends: after Trigger, when a deadline is reached, every RepairInterval, and after a failure with
+// Run makes passes until ctx ends: after Trigger and TriggerLater, when a deadline is reached, every RepairInterval, and after a failure with
 // growing pauses. The caches must have synced before.
 func (l *Loop) Run(ctx context.Context) {
 	retry := backoff.NewExponentialBackOff()
 	retry.InitialInterval, retry.MaxInterval, retry.Multiplier = firstRetry, lastRetry, 2
+	next := l.clock.Now()
 	timer := l.clock.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-l.later:
+			next = earlier(next, l.clock.Now().Add(laterGap))
+			timer.Reset(max(0, next.Sub(l.clock.Now())))
+			continue
 		case <-l.trigger:
 		case <-timer.C():
 		}
 		began := l.clock.Now()
-		next, err := l.Sync()
+		var err error
+		next, err = l.Sync()
 		if err == nil {
 			retry.Reset()
 		} else {

@@ -68,6 +68,41 @@ func TestRunMakesOnePassOfManyTriggers(t *testing.T) {
 	})
 }
 
+func TestRunMakesOnePassOfManyAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, c, _ := running(t, nil)
+		time.Sleep(time.Second)
+		tell := func(times int) {
+			for range times {
+				l.TriggerLater()
+				time.Sleep(laterGap / 100)
+			}
+		}
+		tell(99)
+		if got := c.passes.Load(); got != 1 {
+			t.Errorf("%d passes, want the first one only: nobody waits", got)
+		}
+		tell(99) // more answers do not put it off
+		if got := c.passes.Load(); got != 2 {
+			t.Errorf("%d passes, want one for many answers", got)
+		}
+		time.Sleep(time.Second)
+		c.passes.Store(2)
+		l.TriggerLater()
+		synctest.Wait()
+		l.Trigger() // what does not wait takes the rest along
+		synctest.Wait()
+		if got := c.passes.Load(); got != 3 {
+			t.Errorf("%d passes, want one at once", got)
+		}
+		time.Sleep(2 * laterGap)
+		synctest.Wait()
+		if got := c.passes.Load(); got != 3 {
+			t.Errorf("%d passes, want none for what has been seen", got)
+		}
+	})
+}
+
 func TestRunRepairsFromTimeToTimeAndWhenAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var repairs atomic.Int64
