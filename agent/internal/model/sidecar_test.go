@@ -20,7 +20,7 @@ func TestNPL64NamedPortOfASidecar(t *testing.T) {
 	port := func(name string, number int32) []corev1.ContainerPort {
 		return []corev1.ContainerPort{{Name: name, ContainerPort: number, Protocol: corev1.ProtocolTCP}}
 	}
-	inv, err := inventory.New(fake.NewClientset(
+	inv := inventory.New(fake.NewClientset(
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}, Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}}}},
 		&corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default", UID: "uid-a", Labels: map[string]string{"app": "web"}},
@@ -39,10 +39,7 @@ func TestNPL64NamedPortOfASidecar(t *testing.T) {
 			Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, Selector: map[string]string{"app": "web"}, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, Ports: []corev1.ServicePort{
 				{Port: 80, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromString("http")}, {Port: 81, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromString("admin")},
 			}},
-		}), "node-1", func() {})
-	if err != nil {
-		t.Fatal(err)
-	}
+		}), "node-1", func() {}, func() {})
 	go inv.Run(t.Context())
 	if !inv.WaitForSync(t.Context()) {
 		t.Fatal("the caches do not fill")
