@@ -28,9 +28,8 @@ func Next(policy corev1.RestartPolicy, all []*Container, initialized bool, now t
 		if initialized {
 			continue
 		}
-		if !goesOn { // an init container that failed for good
-			p.Finished = true
-			return p
+		if !goesOn { // an init container that failed for good; no sidecar before it is started again, either
+			return Plan{Finished: true}
 		}
 		if done := c.succeeded() || (c.Kind == Sidecar && c.Running() && c.Started); !done {
 			return p

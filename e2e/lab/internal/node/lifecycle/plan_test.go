@@ -74,6 +74,7 @@ func TestNext(t *testing.T) {
 		{"one still runs", never, "m1:ok m2:run", true, "", false, false},
 		{"sidecars do not keep the Pod", never, "s1:run m1:ok", true, "", true, false},
 		{"nor are they restarted then", never, "s1:fail m1:ok", true, "", true, false},
+		{"nor when an init container failed", never, "s1:ok i1:fail m1:wait", false, "", true, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := Next(tc.policy, build(tc.containers), tc.initialized, now)
