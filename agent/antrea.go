@@ -7,6 +7,10 @@ import (
 	"slices"
 	"time"
 
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -21,13 +25,27 @@ func (a *Agent) beside(ctx context.Context, k kernel) error {
 	if held, err := k.Load(); err != nil || len(held.Mappings) > 0 {
 		return nil // the first pass says what is wrong with the kernel
 	}
-	for _, f := range a.examiner.examine(ctx) {
+	for _, f := range nodecheck.Findings(a.facts(ctx)) {
 		if f.Check == nodecheck.Antrea && f.Severity == nodecheck.Error {
+			// The recorder would still be busy with it when the process ends.
+			if _, err := a.client.EventsV1().Events(metav1.NamespaceDefault).Create(ctx, nodeEvent(a.cfg.NodeName, f), metav1.CreateOptions{}); err != nil {
+				a.log.Warn("writing the Event about Antrea's agent", zap.Error(err))
+			}
 			return fmt.Errorf("%s: two agents would overwrite each other's annotation: to keep npl-agent, set nodePortLocal.enable: false in ConfigMap antrea-config, "+
 				"restart DaemonSet antrea-agent and remove chain %s (`npl-agent check` prints the commands); to keep Antrea's, uninstall npl-agent", f.Found, nodecheck.AntreaChainName)
 		}
 	}
 	return nil
+}
+
+// nodeEvent is the Event about a finding, as the recorder would write it.
+func nodeEvent(node string, f nodecheck.Finding) *eventsv1.Event {
+	now := metav1.NowMicro()
+	return &eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: fmt.Sprintf("%s.%x", node, now.UnixNano())},
+		EventTime:  now, ReportingController: reportedBy, ReportingInstance: reportedBy,
+		Regarding: *nodeReference(node), Type: corev1.EventTypeWarning, Reason: string(f.Check), Action: checkAction, Note: note(f),
+	}
 }
 
 // subject is what the checks need to know of the Node from the API.

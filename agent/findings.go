@@ -118,14 +118,27 @@ func (e *examiner) begins(f Finding) {
 		return
 	}
 	e.log.Warn(f.Found, fields...)
+	e.recorder.Eventf(nodeReference(e.node), nil, corev1.EventTypeWarning, string(f.Check), checkAction, "%s", note(f))
+}
+
+const (
+	reportedBy  = "npl-agent"
+	checkAction = "CheckNode"
+)
+
+// note is the text of the Event about a finding.
+func note(f Finding) string {
 	note := strings.Join([]string{f.Found, f.Meaning, f.Fix}, "\n")
 	if len(note) > noteLimit {
 		note = strings.ToValidUTF8(note[:noteLimit-3], "") + "..."
 	}
-	// The kubelet and kubectl know a Node's Events by its name in place of its UID. A Node has no namespace; the recorder puts its Events
-	// into "default", as the API server asks.
-	node := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: e.node, UID: types.UID(e.node)}
-	e.recorder.Eventf(node, nil, corev1.EventTypeWarning, string(f.Check), "CheckNode", "%s", note)
+	return note
+}
+
+// nodeReference refers to the Node as the kubelet and kubectl do: by its name in place of its UID. A Node has no namespace; its Events are
+// in "default", as the API server asks.
+func nodeReference(name string) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}
 }
 
 func (e *examiner) measure(findings []Finding) {

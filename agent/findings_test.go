@@ -158,6 +158,10 @@ func TestRefusesToStartBesideAntrea(t *testing.T) {
 			t.Errorf("error %v, want one line with %q", err, want)
 		}
 	}
+	list, err := c.EventsV1().Events("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != 1 || list.Items[0].Reason != "Antrea" || list.Items[0].Regarding.Name != "node-1" || !strings.Contains(list.Items[0].Note, "iptables-nft -t nat -X") {
+		t.Errorf("Events %v, %v", list, err)
+	}
 	if len(k.Rules()) > 0 || k.Writes() > 0 || c.annotation("p") != "" {
 		t.Errorf("it served: %v, annotation %q", k.Rules(), c.annotation("p"))
 	}

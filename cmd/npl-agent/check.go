@@ -146,14 +146,16 @@ func printFindings(w io.Writer, format string, d checkDocument) error {
 		if f.Meaning != "" {
 			fmt.Fprintf(&out, "%*s%s\n", severityWidth+checkWidth, "", indented(statusview.Wrap(f.Meaning, textWidth)))
 		}
+		bullet := "-> "
 		for line := range strings.Lines(f.Fix) {
 			// Sentences are wrapped; a command stands on its own line, to be copied.
 			if line = strings.TrimSpace(line); strings.HasSuffix(line, ".") || strings.HasSuffix(line, ":") {
-				line = "-> " + indented(statusview.Wrap(line, textWidth-3))
+				line = strings.ReplaceAll(indented(statusview.Wrap(line, textWidth-len(bullet))), "\n", "\n   ")
 			} else {
-				line = "   # " + line
+				line = "# " + line
 			}
-			fmt.Fprintf(&out, "%*s%s\n", severityWidth+checkWidth, "", line)
+			fmt.Fprintf(&out, "%*s%s%s\n", severityWidth+checkWidth, "", bullet, line)
+			bullet = "   "
 		}
 	}
 	_, err := io.WriteString(w, out.String())

@@ -129,7 +129,7 @@ func nobody(d agent.StatusDocument, n nodePort) error {
 type (
 	view struct {
 		Node      string       `json:"node"`
-		At        time.Time    `json:"lastPass"`
+		LastPass  string       `json:"lastPass"`
 		Error     string       `json:"error,omitempty"`
 		Addresses []netip.Addr `json:"addresses"`
 		PortRange string       `json:"portRange"`
@@ -164,8 +164,11 @@ type (
 
 func overview(d agent.StatusDocument) view {
 	v := view{
-		Node: d.Node, At: d.At, Error: d.Error, Addresses: d.Addresses, PortRange: fmt.Sprintf("%d-%d", d.PortRange.First, d.PortRange.Last),
+		Node: d.Node, LastPass: "none yet", Error: d.Error, Addresses: d.Addresses, PortRange: fmt.Sprintf("%d-%d", d.PortRange.First, d.PortRange.Last),
 		Mappings: []mappingRow{}, Cooling: []coolingRow{}, Refusals: d.Refusals, Findings: []findingRow{},
+	}
+	if !d.At.IsZero() {
+		v.LastPass = d.At.Format(time.RFC3339)
 	}
 	for _, m := range d.Mappings {
 		v.Mappings = append(v.Mappings, mappingRow{m.Pod, m.Target.Port(), string(m.Protocol), string(m.Family), m.NodePort, m.State, m.Programmed, m.Services})

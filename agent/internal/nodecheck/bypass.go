@@ -124,7 +124,7 @@ func judgeEBPF(f Facts) []Finding {
 		out = append(out, Finding{
 			Severity: Unknown, Object: "unseen",
 			Found:   "could not look for " + strings.Join(f.Unseen, "; "),
-			Meaning: "Programs there would not be noticed. Looking needs more rights than the agent has.",
+			Meaning: "Programs there are not noticed. Whoever may ask the kernel sees them.",
 			Fix:     "As root on the Node:\nbpftool net show; bpftool cgroup tree",
 		})
 	}
