@@ -43,6 +43,11 @@ func TestChart(t *testing.T) {
 		"instance", "identity", "leaseNamespace", "leaseName", "serviceType", "addressPools", "kubeconfig", "statusSocket",
 		"haproxy.configFiles", "haproxy.dir", "haproxy.masterSocket", "haproxy.adminSocket", "haproxy.binary", "haproxy.stateFile",
 	}
+	for _, s := range table().Settings { // the chart runs lbsync beside HAProxy only, so far
+		if strings.HasPrefix(s.Key, "avi.") {
+			own = append(own, s.Key)
+		}
+	}
 	settingstest.Chart(t, "../../charts/nplbridge", "lbsync", table(), own, []string{"logFormat"})
 }
 
@@ -58,7 +63,11 @@ func execute(args ...string) (string, error) {
 
 func TestBadSettings(t *testing.T) {
 	for want, args := range map[string][]string{
-		`provider: "avi" (from --provider): unknown provider; known: haproxy`: {"--provider=avi"},
+		`provider: "nginx" (from --provider): unknown provider; known: avi, `:                             {"--provider=nginx"},
+		`avi url: "http://a" is not https://host or https://host:port (from --avi-url)`:                   {"--provider=avi", "--avi-url=http://a", "--avi-username=u", "--avi-token-file=/t"},
+		`avi passwordFile: "" and tokenFile "": give exactly one of them`:                                 {"--provider=avi", "--avi-url=https://a", "--avi-username=u"},
+		`avi.maxInFlight: "many" (from --avi-max-in-flight): write a whole number`:                        {"--provider=avi", "--avi-max-in-flight=many"},
+		`avi.subnets: "192.0.2.0" (from --avi-subnets): "192.0.2.0" is not a prefix such as 192.0.2.0/24`: {"--provider=avi", "--avi-subnets=192.0.2.0"},
 		"192.0.2.0/99":  {"--address-pools=192.0.2.0/99"},
 		"(from --serv":  {"--service-type=Ingress"},
 		"(from --drain": {"--drain-limit=25h"},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,6 +17,7 @@ type builder func(providers.Owner, *zap.Logger) (providers.Provider, error)
 
 // kinds are the load balancers lbsync can drive, each with what turns settings into its builder.
 var kinds = map[string]func(*settings.Values) (builder, error){
+	"avi":     newAvi,
 	"haproxy": newHAProxy,
 }
 
@@ -24,13 +26,11 @@ func provider(v *settings.Values) (builder, error) {
 	if kind, ok := kinds[v.String("provider")]; ok {
 		return kind(v)
 	}
-	var known []string
-	for name := range kinds {
-		known = append(known, name)
-	}
-	slices.Sort(known)
-	return nil, v.Reject("provider", "unknown provider; known: "+strings.Join(known, ", "))
+	return nil, v.Reject("provider", "unknown provider; known: "+known())
 }
+
+// known lists the load balancers, for people.
+func known() string { return strings.Join(slices.Sorted(maps.Keys(kinds)), ", ") }
 
 func haproxySettings() []settings.Setting {
 	d := haproxy.DefaultConfig()

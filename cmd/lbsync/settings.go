@@ -19,7 +19,7 @@ func table() settings.Table {
 		},
 		{
 			Key: "provider", Default: "haproxy", Example: "haproxy",
-			Doc: "kind of load balancer: haproxy",
+			Doc: "kind of load balancer: " + known(),
 		},
 		{
 			Key: "providerName", Default: "haproxy", Example: "edge",
@@ -59,6 +59,7 @@ func table() settings.Table {
 		},
 	}
 	own = append(own, haproxySettings()...)
+	own = append(own, aviSettings()...)
 	return settings.Table{
 		Program:   "lbsync",
 		EnvPrefix: "LBSYNC",
