@@ -220,10 +220,13 @@ func (n *NAT) Reserve(k dataplane.Key) error {
 	if err := n.ready(); err != nil {
 		return err
 	}
-	for _, s := range n.host.at(k) {
+	mapped := n.host.at(k)
+	for _, s := range mapped {
 		if !n.ours(s) {
 			return fmt.Errorf("reserve node port %s: %w: a static mapping leads %s to %s", k, dataplane.ErrPortBusy, s.external, s.target)
 		}
+	}
+	if len(mapped) > 0 {
 		return nil // WinNAT holds the port for us
 	}
 	if err := n.cfg.Probe(k); err != nil {
