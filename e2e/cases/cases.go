@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"embed"
 	"fmt"
+	"maps"
 	"slices"
 
 	"sigs.k8s.io/yaml"
@@ -42,7 +43,7 @@ func compare(a, b Case) int {
 	return cmp.Or(cmp.Compare(a.List, b.List), cmp.Compare(a.Number, b.Number))
 }
 
-// Lists returns every list, in the order of their names. It is an error if a number stands twice or is missing.
+// Lists returns every list, in the order of their names. It is an error if a number stands twice, or is missing after the first.
 func Lists() ([]List, error) {
 	entries, err := files.ReadDir(".")
 	if err != nil {
@@ -81,9 +82,13 @@ func parse(content []byte) (List, error) {
 			numbers[number] = true
 		}
 	}
-	for number := 1; number <= len(numbers); number++ {
+	first := 1
+	if len(numbers) > 0 {
+		first = slices.Min(slices.Collect(maps.Keys(numbers)))
+	}
+	for number := first; number < first+len(numbers); number++ {
 		if !numbers[number] {
-			return List{}, fmt.Errorf("case %d is missing between 1 and %d", number, len(numbers))
+			return List{}, fmt.Errorf("case %d is missing after %d", number, first)
 		}
 	}
 	return l, nil

@@ -227,12 +227,12 @@ func (c *Client) call(ctx context.Context, method, path, endpoint string, body a
 
 // send waits while the Controller does not answer, and makes the request.
 func (c *Client) send(ctx context.Context, r rest.Request) (rest.Response, error) {
-	began, err := c.gate.wait(ctx)
+	p, err := c.gate.wait(ctx)
 	if err != nil {
 		return rest.Response{}, err
 	}
 	answer, err := c.rest.Do(ctx, r)
-	c.gate.report(ctx, began, err == nil && answer.Status != http.StatusBadGateway && answer.Status != http.StatusServiceUnavailable && answer.Status != http.StatusGatewayTimeout)
+	c.gate.report(ctx, p, err == nil && answer.Status != http.StatusBadGateway && answer.Status != http.StatusServiceUnavailable && answer.Status != http.StatusGatewayTimeout)
 	return answer, err
 }
 
