@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -28,7 +30,7 @@ func (a *Agent) beside(ctx context.Context, k kernel) error {
 	for _, f := range nodecheck.Findings(a.facts(ctx)) {
 		if f.Check == nodecheck.Antrea && f.Severity == nodecheck.Error {
 			// The recorder would still be busy with it when the process ends.
-			if _, err := a.client.EventsV1().Events(metav1.NamespaceDefault).Create(ctx, nodeEvent(a.cfg.NodeName, f), metav1.CreateOptions{}); err != nil {
+			if _, err := a.client.EventsV1().Events(metav1.NamespaceDefault).Create(ctx, nodeEvent(a.cfg.NodeName, f), metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 				a.log.Warn("writing the Event about Antrea's agent", zap.Error(err))
 			}
 			return fmt.Errorf("%s: two agents would overwrite each other's annotation: to keep npl-agent, set nodePortLocal.enable: false in ConfigMap antrea-config, "+
@@ -38,12 +40,12 @@ func (a *Agent) beside(ctx context.Context, k kernel) error {
 	return nil
 }
 
-// nodeEvent is the Event about a finding, as the recorder would write it.
+// nodeEvent is the Event about a finding, as the recorder would write it, but of one name: however often the kubelet starts the agent again, it
+// is one Event.
 func nodeEvent(node string, f nodecheck.Finding) *eventsv1.Event {
-	now := metav1.NowMicro()
 	return &eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: fmt.Sprintf("%s.%x", node, now.UnixNano())},
-		EventTime:  now, ReportingController: reportedBy, ReportingInstance: reportedBy,
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: fmt.Sprintf("%s.%s-%s", node, reportedBy, strings.ToLower(string(f.Check)))},
+		EventTime:  metav1.NowMicro(), ReportingController: reportedBy, ReportingInstance: reportedBy,
 		Regarding: *nodeReference(node), Type: corev1.EventTypeWarning, Reason: string(f.Check), Action: checkAction, Note: note(f),
 	}
 }
