@@ -122,8 +122,10 @@ func (x *Index) SetPod(p *model.Pod, now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	key := podKey{p.Namespace, p.Name}
-	if old := x.pods[key]; old != nil && reflect.DeepEqual(old.Pod, p) {
-		return
+	if old := x.pods[key]; old != nil {
+		if p = withdrawing(old.Pod, p, now); reflect.DeepEqual(old.Pod, p) {
+			return
+		}
 	}
 	before := x.servicesOf(x.pods[key])
 	x.removePod(key, now)
@@ -142,6 +144,26 @@ func (x *Index) SetPod(p *model.Pod, now time.Time) {
 	for _, s := range before {
 		x.touch(s.ServiceKey, now)
 	}
+}
+
+// withdrawing returns the record that follows old, with what the annotation had until lately.
+func withdrawing(old, p *model.Pod, now time.Time) *model.Pod {
+	if old.UID != p.UID || old.Node != p.Node || p.Finished || p.Malformed != "" {
+		return p
+	}
+	had := slices.Clone(old.Withdrawn)
+	for _, m := range old.Mappings {
+		had = append(had, model.Withdrawal{Mapping: m, At: now})
+	}
+	had = slices.DeleteFunc(had, func(w model.Withdrawal) bool {
+		return slices.Contains(p.Mappings, w.Mapping) || now.Sub(w.At) >= model.WithdrawGrace
+	})
+	if len(had) == 0 {
+		return p
+	}
+	out := *p
+	out.Withdrawn = had
+	return &out
 }
 
 // DeletePod removes a Pod. seen is false when it was only missing from a list.

@@ -234,3 +234,33 @@ func TestIndexProperties(t *testing.T) {
 		}
 	})
 }
+
+// What an annotation had is remembered for as long as its members may stay, and no longer.
+func TestWithdrawn(t *testing.T) {
+	x := NewIndex()
+	x.SetService(testService("a", "a"), now)
+	x.SetNode(testNode("n1"), now)
+	withdrawn := func(at time.Time, p *model.Pod) int {
+		x.SetPod(p, at)
+		v, _ := x.View(model.ServiceKey{Namespace: "shop", Name: "a"})
+		return len(v.Endpoints[0].Pod.Withdrawn)
+	}
+	for _, step := range []struct {
+		name string
+		at   time.Duration
+		pod  *model.Pod
+		want int
+	}{
+		{"published", 0, testPod("p1", "a", "n1", 61001), 0},
+		{"moved", time.Second, testPod("p1", "a", "n1", 61002), 1},
+		{"withdrawn", 2 * time.Second, testPod("p1", "a", "n1", 0), 2},
+		{"the second is back", 3 * time.Second, testPod("p1", "a", "n1", 61002), 1},
+		{"too long ago", model.WithdrawGrace + time.Second, testPod("p1", "a", "n1", 61002), 0},
+		{"withdrawn again", 2 * model.WithdrawGrace, testPod("p1", "a", "n1", 0), 1},
+		{"another Pod of that name", 2*model.WithdrawGrace + 1, &model.Pod{Namespace: "shop", Name: "p1", UID: "new", Node: "n1", Labels: map[string]string{"app": "a"}}, 0},
+	} {
+		if got := withdrawn(now.Add(step.at), step.pod); got != step.want {
+			t.Errorf("%s: %d withdrawn mappings, want %d", step.name, got, step.want)
+		}
+	}
+}

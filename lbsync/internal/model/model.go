@@ -133,6 +133,11 @@ func (b *builder) endpoint(e Endpoint) {
 			b.mapping(e, m)
 		}
 	}
+	for _, w := range e.Pod.Withdrawn {
+		if w.Mapping.PodPort == target && w.Mapping.Protocol == protocolOf(b.key.Protocol) && slices.Contains(b.in.Service.Families, w.Mapping.Family) {
+			b.withdrawn(e, w)
+		}
+	}
 	switch {
 	case e.Pod.Malformed != "":
 		b.refuse(e.Pod, MalformedAnnotation, "%s; its last good members, if any, stay", e.Pod.Malformed)
@@ -183,6 +188,21 @@ func (b *builder) mapping(e Endpoint, m npl.Mapping) {
 	b.enter(e.Pod, member)
 }
 
+// withdrawn lets the member of a mapping that is no longer published drain. While its Pod is ready it is better than an empty pool.
+func (b *builder) withdrawn(e Endpoint, w Withdrawal) {
+	member := providers.Member{UID: e.Pod.UID, Name: e.Pod.ID(), Address: addrPort(w.Mapping)}
+	deadline := w.At.Add(min(WithdrawGrace, b.in.DrainLimit))
+	if b.find(member.ID()) == nil || !b.in.Now.Before(deadline) || e.Node != nil && !e.Node.Has(w.Mapping.NodeIP) ||
+		len(b.in.Claimants(Claim{member.Address, w.Mapping.Protocol}, e.Pod.UID)) > 0 {
+		return
+	}
+	if e.Pod.Ready {
+		b.spare = append(b.spare, member)
+		b.wake = earlier(b.wake, deadline)
+	}
+	b.drain(member, deadline)
+}
+
 // keep lets the members stay that the Pod had in families which its malformed annotation does not speak of.
 func (b *builder) keep(e Endpoint, spoken map[npl.Family]bool) {
 	if b.current == nil {
@@ -209,15 +229,19 @@ func (b *builder) enter(p *Pod, m providers.Member) {
 	if serving {
 		b.spare = append(b.spare, m)
 	}
-	current := b.find(m.ID())
-	if current == nil {
-		return // what takes no new connections has no reason to enter
-	}
 	since := p.ReadyChanged
 	if p.Terminating {
 		since = p.Since
 	}
-	deadline := since.Add(b.in.DrainLimit)
+	b.drain(m, since.Add(b.in.DrainLimit))
+}
+
+// drain lets a member end its connections, until the deadline.
+func (b *builder) drain(m providers.Member, deadline time.Time) {
+	current := b.find(m.ID())
+	if current == nil {
+		return // what takes no new connections has no reason to enter
+	}
 	status, known := b.in.Status[b.key][m.ID()]
 	drained := current.State == providers.Draining && known && status.Connections == 0
 	if drained || !b.in.Now.Before(deadline) {

@@ -98,6 +98,20 @@ func unready(ago time.Duration) func(*Pod) {
 	return func(p *Pod) { p.Ready, p.ReadyChanged = false, now.Add(-ago) }
 }
 
+// withdrawn takes the mapping off the Pod.
+func withdrawn(ago time.Duration) func(*Pod) {
+	return func(p *Pod) { p.Mappings, p.Withdrawn = nil, []Withdrawal{{p.Mappings[0], now.Add(-ago)}} }
+}
+
+// moved gives the Pod another node port.
+func moved(ago time.Duration) func(*Pod) {
+	return func(p *Pod) {
+		p.Withdrawn = []Withdrawal{{p.Mappings[0], now.Add(-ago)}}
+		p.Mappings = slices.Clone(p.Mappings)
+		p.Mappings[0].NodePort = 61005
+	}
+}
+
 func both(edits ...func(*Pod)) func(*Pod) {
 	return func(p *Pod) {
 		for _, edit := range edits {
@@ -167,6 +181,17 @@ func TestMembers(t *testing.T) {
 			"", "web-1 ForeignNodeAddress"},
 		{"unknown Node: does not enter", newWorld().pod(1, nil).with(func(w *world) { w.Endpoints[0].Node = nil }), "", "web-1 NodeUnknown"},
 		{"unknown Node: stays", newWorld().pod(1, nil).has(1, enabled).with(func(w *world) { w.Endpoints[0].Node = nil }), "u1:61001 Enabled", ""},
+		{"withdrawn from a live Pod drains", newWorld().pod(1, withdrawn(time.Second)).pod(2, nil).has(1, enabled).has(2, enabled),
+			"u1:61001 Draining, u2:61002 Enabled", "web-1 NotPublished"},
+		{"withdrawn: drained", newWorld().pod(1, withdrawn(time.Second)).pod(2, nil).has(1, draining).connections(1, 0), "u2:61002 Enabled", "web-1 NotPublished"},
+		{"withdrawn: until the grace is over", newWorld().pod(1, withdrawn(WithdrawGrace)).pod(2, nil).has(1, draining).connections(1, 1),
+			"u2:61002 Enabled", "web-1 NotPublished"},
+		{"withdrawn from all Pods: better than an empty pool", newWorld().pod(1, withdrawn(time.Second)).pod(2, both(unready(0), withdrawn(time.Second))).
+			has(1, enabled).has(2, enabled), "u1:61001 Enabled, u2:61002 Draining", "web-1 NotPublished"},
+		{"withdrawn: never enters", newWorld().pod(1, withdrawn(time.Second)), "", "web-1 NotPublished"},
+		{"withdrawn: gone when another Pod claims it", newWorld().pod(1, withdrawn(time.Second)).has(1, enabled).
+			pod(2, func(p *Pod) { p.Mappings[0].NodePort = 61001 }), "u2:61001 Enabled", "web-1 NotPublished"},
+		{"withdrawn: another port instead", newWorld().pod(1, moved(time.Second)).has(1, enabled), "u1:61001 Draining, u1:61005 Enabled", ""},
 		{"contested: neither", newWorld().pod(1, nil).pod(2, func(p *Pod) { p.Mappings[0].NodePort = 61001 }).pod(3, nil).has(1, enabled),
 			"u3:61003 Enabled", "web-1 Contested, web-2 Contested"},
 		{"contested by a Pod of another Service", newWorld().pod(1, nil).has(1, enabled).with(func(w *world) {

@@ -73,7 +73,20 @@ type Pod struct {
 
 	Mappings  []npl.Mapping // the good entries of the annotation
 	Malformed string        // what is wrong with the annotation; empty when nothing is
+	// Withdrawn are the mappings that the annotation had within the last WithdrawGrace and has no more.
+	Withdrawn []Withdrawal
 }
+
+// Withdrawal is a mapping that was taken off a live Pod.
+type Withdrawal struct {
+	Mapping npl.Mapping
+	At      time.Time // when that was seen
+}
+
+// WithdrawGrace is how long the member of a mapping that was taken off a live Pod may stay. npl-agent keeps the rule for 30 s longer
+// than the annotation, so that connections can end, and so that a pool is not emptied by what is put right at once, such as an
+// annotation of the Service that was lost.
+const WithdrawGrace = 20 * time.Second
 
 // ID returns "namespace/name".
 func (p *Pod) ID() string { return p.Namespace + "/" + p.Name }
