@@ -18,8 +18,8 @@ const wholeLimit = 200
 // writePool makes a pool of ours as wanted, with what it needs beside it.
 func (p *Provider) writePool(ctx context.Context, inv *inventory, want providers.Pool) error {
 	what := fmt.Sprintf("pool %s of %s", p.names.pool(want.Key), want.Key)
-	if len(want.Members) > maxMembers {
-		return fail(providers.Rejected, what, fmt.Errorf("%d members, Avi has at most %d in a pool", len(want.Members), maxMembers))
+	if name := want.Settings.Monitor.Name; name != "" {
+		what += fmt.Sprintf(" with monitor %q", name)
 	}
 	plan, err := p.names.draw(want.Key, want.Settings)
 	if err != nil {

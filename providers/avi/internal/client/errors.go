@@ -96,7 +96,7 @@ func (c *Client) refused(what, endpoint string, answer rest.Response) error {
 	kind := providers.Rejected
 	switch answer.Status {
 	case http.StatusBadRequest, http.StatusMethodNotAllowed:
-		if Says(e, "introduced in") || Says(e, "api version") || Says(e, "unsupported version") {
+		if Says(e, "introduced in") || Says(e, "api version") || Says(e, "x-avi-version") {
 			kind = providers.Misconfigured
 			e.Message += " (avi.apiVersion is " + c.cfg.Version + ")"
 		}
@@ -114,7 +114,11 @@ func (c *Client) refused(what, endpoint string, answer rest.Response) error {
 			kind = providers.Misconfigured
 			e.Message += fmt.Sprintf(" (the role of avi.username %q lacks a right on %s; docs/how-to/avi.md has a role that is enough)", c.cfg.Username, endpoint)
 		}
-	case http.StatusNotFound, http.StatusConflict, http.StatusPreconditionFailed:
+	case http.StatusNotFound:
+		if !strings.HasPrefix(what, http.MethodPost) { // of a new object it is a reference that leads nowhere
+			kind = providers.Conflict
+		}
+	case http.StatusConflict, http.StatusPreconditionFailed:
 		kind = providers.Conflict
 	case http.StatusTooManyRequests:
 		kind = providers.Throttled
@@ -137,7 +141,7 @@ func (c *Client) refused(what, endpoint string, answer rest.Response) error {
 
 // message takes what an answer says out of its JSON, or shows the beginning of whatever it is.
 func (c *Client) message(answer rest.Response) string {
-	secrets := c.secrets()
+	secrets := c.Secrets()
 	var body struct {
 		Error  json.RawMessage `json:"error"`
 		Detail string          `json:"detail"`

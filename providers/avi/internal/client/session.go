@@ -29,6 +29,7 @@ type session struct {
 
 	mu      sync.Mutex
 	current *ticket
+	last    *ticket // the one that was current last; its cookies are still no business of a log
 	// attempts counts logins that ended, and outcome is how the last one did: who waited for it while it was on its way takes it over.
 	attempts int
 	outcome  error
@@ -53,6 +54,13 @@ func (t *ticket) cookies() (header, csrf string) {
 		pairs = append(pairs, name+"="+t.jar[name])
 	}
 	return strings.Join(pairs, "; "), t.jar["csrftoken"]
+}
+
+// values are the cookies' values.
+func (t *ticket) values() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Sorted(maps.Values(t.jar))
 }
 
 func (t *ticket) absorb(h http.Header) {
@@ -116,6 +124,9 @@ func (c *Client) login(ctx context.Context, expired *ticket) (*ticket, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.attempts++
+	if s.current != nil {
+		s.last = s.current
+	}
 	s.current, s.outcome = t, err
 	return t, err
 }
@@ -151,7 +162,7 @@ func (c *Client) authenticate(ctx context.Context) (*ticket, error) {
 		s.refusal = &providers.Error{
 			Kind: providers.Misconfigured,
 			What: fmt.Sprintf("log in as avi.username %q with %s, tried again when the file changes and every %s", c.cfg.Username, c.setting(), lastPause),
-			Err:  &StatusError{Status: answer.Status, What: "POST login", Message: rest.Redact(answer.Body, secret)},
+			Err:  &StatusError{Status: answer.Status, What: "POST login", Message: rest.Redact(answer.Body, append(c.Secrets(), secret)...)},
 		}
 		return nil, s.refusal
 	case answer.Status/100 != 2:
@@ -177,20 +188,17 @@ func (c *Client) setting() string {
 	return "avi.passwordFile " + c.cfg.PasswordFile
 }
 
-// secrets are the values that must not stand in an error.
-func (c *Client) secrets() []string {
+// Secrets returns the values that must not stand in an error: the password or token, and the cookies.
+func (c *Client) Secrets() []string {
 	var out []string
 	if secret, err := c.secret.Read(); err == nil {
 		out = append(out, secret)
 	}
 	c.session.mu.Lock()
-	t := c.session.current
-	c.session.mu.Unlock()
-	if t != nil {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		for _, name := range slices.Sorted(maps.Keys(t.jar)) {
-			out = append(out, t.jar[name])
+	defer c.session.mu.Unlock()
+	for _, t := range []*ticket{c.session.current, c.session.last} {
+		if t != nil {
+			out = append(out, t.values()...)
 		}
 	}
 	return out
@@ -200,17 +208,17 @@ func (c *Client) secrets() []string {
 func checkVersion(version string, body []byte) error {
 	var answer struct {
 		Version struct {
-			Version string `json:"Version"`
-			Min     string `json:"min_version"`
+			Version string          `json:"Version"`
+			Min     json.RawMessage `json:"min_version"` // a number, 18.2
 		} `json:"version"`
 	}
 	if json.Unmarshal(body, &answer) != nil {
 		return nil
 	}
-	v := answer.Version
-	if (v.Min != "" && CompareVersions(version, v.Min) < 0) || (v.Version != "" && CompareVersions(version, v.Version) > 0) {
+	oldest, newest := strings.Trim(string(answer.Version.Min), `"`), answer.Version.Version
+	if (oldest != "" && CompareVersions(version, oldest) < 0) || (newest != "" && CompareVersions(version, newest) > 0) {
 		return &providers.Error{
-			Kind: providers.Misconfigured, What: fmt.Sprintf("avi.apiVersion %s: this Controller speaks %s to %s; set it to one of these", version, v.Min, v.Version),
+			Kind: providers.Misconfigured, What: fmt.Sprintf("avi.apiVersion %s: this Controller speaks %s to %s; set it to one of these", version, oldest, newest),
 		}
 	}
 	return nil
