@@ -91,7 +91,7 @@ type Rules struct {
 	SameObject bool
 	// SharedPorts admits two virtual services with the same port and protocol on one VsVip.
 	SharedPorts bool
-	// WholePool leaves out the version of runtime answers that is a bare list: {"results": [...]} is sent.
+	// WrappedRuntime answers /runtime/server with {"count": ..., "results": [...]} instead of a bare list.
 	WrappedRuntime bool
 }
 

@@ -15,19 +15,34 @@ var pageTemplate = template.Must(template.New("page").Parse(pageText))
 
 type pageVirtualService struct {
 	Name, VIP, Ports, State string
-	Pools                   []pagePool
+	Pools                   []PoolStatus
 }
 
-type pagePool struct {
-	Name, State, CreatedBy string
-	Up, Enabled, Total     int
-	Servers                []pageServer
+// PoolStatus is a pool as the page shows it.
+type PoolStatus struct {
+	Name, CreatedBy    string
+	State              string // OperUp, OperDown or OperDisabled
+	Up, Enabled, Total int    // servers
+	Servers            []ServerStatus
 }
 
-type pageServer struct {
-	Address, State, Reason string
-	Enabled                bool
-	Ratio                  any
+// ServerStatus is a server of a pool as the page shows it.
+type ServerStatus struct {
+	Address, State string // State is OperUp, OperDown or OperDisabled
+	Reason         string
+	Enabled        bool
+	Ratio          int64
+}
+
+// Pools returns the state of every pool, by name.
+func (s *Server) Pools() []PoolStatus {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var out []PoolStatus
+	for _, p := range s.store.of("pool") {
+		out = append(out, s.poolStatus(p))
+	}
+	return out
 }
 
 // page shows virtual services, pools and servers. It needs no login, changes nothing and shows no secret.
@@ -47,7 +62,7 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request) {
 type dashboard struct {
 	Version         string
 	VirtualServices []pageVirtualService
-	Others          []pagePool // pools that no virtual service leads to
+	Others          []PoolStatus // pools that no virtual service leads to
 }
 
 func (s *Server) dashboard() dashboard {
@@ -71,25 +86,26 @@ func (s *Server) dashboard() dashboard {
 		}
 		for _, p := range s.poolsBehind(vs) {
 			used[p.uuid] = true
-			row.Pools = append(row.Pools, s.pagePool(p))
+			row.Pools = append(row.Pools, s.poolStatus(p))
 		}
 		out.VirtualServices = append(out.VirtualServices, row)
 	}
 	for _, p := range s.store.of("pool") {
 		if !used[p.uuid] {
-			out.Others = append(out.Others, s.pagePool(p))
+			out.Others = append(out.Others, s.poolStatus(p))
 		}
 	}
 	return out
 }
 
-func (s *Server) pagePool(p *object) pagePool {
-	row := pagePool{Name: p.name(), State: s.poolHealth(p).State}
+func (s *Server) poolStatus(p *object) PoolStatus {
+	row := PoolStatus{Name: p.name(), State: s.poolHealth(p).State}
 	row.CreatedBy, _ = p.body["created_by"].(string)
 	row.Up, row.Enabled = s.count(p)
 	for _, server := range messages(p.body, "servers") {
 		h := s.serverHealth(p, server)
-		row.Servers = append(row.Servers, pageServer{s.serverAddress(p, server), h.State, h.Reason, server["enabled"] != false, server["ratio"]})
+		ratio, _ := server["ratio"].(int64)
+		row.Servers = append(row.Servers, ServerStatus{s.serverAddress(p, server), h.State, h.Reason, server["enabled"] != false, ratio})
 	}
 	row.Total = len(row.Servers)
 	return row

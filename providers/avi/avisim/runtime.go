@@ -70,7 +70,10 @@ func (s *Server) runtime(r *request, k *schema.Kind) (*reply, *refusal) {
 }
 
 func operStatus(h Health) map[string]any {
-	out := map[string]any{"state": h.State, "last_changed_time": map[string]any{"secs": h.Since.Unix(), "usecs": h.Since.Nanosecond() / 1000}}
+	out := map[string]any{"state": h.State}
+	if !h.Since.IsZero() {
+		out["last_changed_time"] = map[string]any{"secs": h.Since.Unix(), "usecs": h.Since.Nanosecond() / 1000}
+	}
 	if h.Reason != "" {
 		out["reason"] = []string{h.Reason}
 	}

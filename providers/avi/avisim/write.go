@@ -189,6 +189,7 @@ func (s *Server) remove(o *object) *refusal {
 	if len(referrers) > 0 {
 		return refuse(http.StatusBadRequest, "Cannot delete, object is referred by: [%s]", strings.Join(referrers, ", "))
 	}
+	delete(s.health, o.uuid)
 	s.store.remove(o, s.cfg.Now().Add(s.cfg.Rules.NameReserved))
 	s.changed()
 	return nil
