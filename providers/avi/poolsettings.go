@@ -15,23 +15,28 @@ import (
 func encodeSettings(s providers.PoolSettings) []string {
 	var out []string
 	put := func(name, value string) {
-		if value != "" && value != "0" {
+		if value != "" {
 			out = append(out, name+"="+value)
 		}
 	}
-	seconds := func(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }
+	number := func(name string, n int) {
+		if n != 0 {
+			put(name, strconv.Itoa(n))
+		}
+	}
+	seconds := func(name string, d time.Duration) { number(name, int(d/time.Second)) }
 	put("algorithm", string(s.Algorithm))
 	put("persistence", string(s.Persistence.Kind))
-	put("persistence-timeout", seconds(s.Persistence.Timeout))
+	seconds("persistence-timeout", s.Persistence.Timeout)
 	put("monitor", string(s.Monitor.Type))
 	put("monitor-name", s.Monitor.Name)
 	put("monitor-path", s.Monitor.Path)
 	put("monitor-host", s.Monitor.Host)
-	put("monitor-interval", seconds(s.Monitor.Interval))
-	put("monitor-timeout", seconds(s.Monitor.Timeout))
-	put("monitor-rise", strconv.Itoa(int(s.Monitor.Rise)))
-	put("monitor-fall", strconv.Itoa(int(s.Monitor.Fall)))
-	put("slow-start", seconds(s.SlowStart))
+	seconds("monitor-interval", s.Monitor.Interval)
+	seconds("monitor-timeout", s.Monitor.Timeout)
+	number("monitor-rise", int(s.Monitor.Rise))
+	number("monitor-fall", int(s.Monitor.Fall))
+	seconds("slow-start", s.SlowStart)
 	slices.Sort(out)
 	return out
 }

@@ -271,6 +271,7 @@ func (c *Client) listOnce(ctx context.Context, typ string, query url.Values) (ob
 	}
 	seen := map[string]bool{}
 	visited := map[string]bool{}
+	count := -1
 	for path := "/api/" + typ + "?" + q.Encode(); ; {
 		visited[path] = true
 		body, err := c.call(ctx, http.MethodGet, path, typ, nil)
@@ -285,6 +286,10 @@ func (c *Client) listOnce(ctx context.Context, typ string, query url.Values) (ob
 		if err := json.Unmarshal(body, &page); err != nil {
 			return nil, false, unreadable("GET "+typ, err)
 		}
+		if count >= 0 && page.Count != count {
+			return nil, false, nil // something moved from one page to another
+		}
+		count = page.Count
 		for _, raw := range page.Results {
 			o, err := parseObject(typ, raw)
 			if err != nil {
@@ -298,7 +303,7 @@ func (c *Client) listOnce(ctx context.Context, typ string, query url.Values) (ob
 			objects = append(objects, o)
 		}
 		if page.Next == "" {
-			return objects, len(objects) == page.Count, nil
+			return objects, len(objects) == count, nil
 		}
 		// Only its path and query: a Controller names itself as it likes.
 		next, err := url.Parse(page.Next)
