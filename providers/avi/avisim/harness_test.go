@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/netip"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -98,16 +99,20 @@ func (l *lab) login() *browser {
 
 // adopt takes the CSRF token from the cookies, as a client has to.
 func (b *browser) adopt() {
-	request, err := http.NewRequest(http.MethodGet, b.url, nil)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	for _, c := range b.http.Jar.Cookies(request.URL) {
+	for _, c := range b.cookies() {
 		if c.Name == "csrftoken" {
 			b.header.Set("X-CSRFToken", c.Value)
 		}
 	}
 	b.header.Set("Referer", b.url+"/")
+}
+
+func (b *browser) cookies() []*http.Cookie {
+	u, err := url.Parse(b.url)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return b.http.Jar.Cookies(u)
 }
 
 // answer is what came back.
