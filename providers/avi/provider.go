@@ -1,5 +1,5 @@
 // Package avi is the provider for an Avi (NSX Advanced Load Balancer) Controller, 22.1.3 or later. Each Service is one L4 virtual service with
-// a pool per port; docs/explanation/avi.md tells why it is so, docs/how-to/avi.md how to set it up.
+// a pool per port; docs/reference/avi.md tells what it makes and why, docs/how-to/avi.md how to set it up.
 package avi
 
 import (

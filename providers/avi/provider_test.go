@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -255,6 +256,30 @@ func TestAllocate(t *testing.T) {
 	}
 	if n := len(c.Snapshot().Objects["vsvip"]); n != 0 {
 		t.Errorf("%d addresses are left", n)
+	}
+}
+
+// TestObserver: what is told for metrics has names out of a small set, whatever objects are called.
+func TestObserver(t *testing.T) {
+	c := newController(t)
+	var mu sync.Mutex
+	told := map[string]int{}
+	p := c.open(WithObserver(func(method, endpoint string, status int, took time.Duration) {
+		mu.Lock()
+		defer mu.Unlock()
+		told[fmt.Sprint(method, " ", endpoint, " ", status)]++
+	}))
+	c.observe(p, providers.State{})
+	c.bring(p, providers.State{}, web(key(0), "192.0.2.201", member(0)))
+	for _, want := range []string{"POST login 200", "POST pool 201", "POST virtualservice 201", "POST vsvip 201"} {
+		if told[want] != 1 {
+			t.Errorf("%s: %d times in %v", want, told[want], told)
+		}
+	}
+	for name := range told {
+		if strings.ContainsAny(name, "/?") {
+			t.Errorf("%q is no name out of a small set", name)
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/nplbridge/nplbridge/providers"
+	"github.com/nplbridge/nplbridge/providers/avi/internal/client"
 )
 
 func TestNamesAreBoundedAndDistinct(t *testing.T) {
@@ -48,6 +49,43 @@ func TestNamesAreBoundedAndDistinct(t *testing.T) {
 	add("address", n.vip("vip-192.0.2.1", "192.0.2.1"))
 	if n.memberMark(providers.Key{Service: "a"}) == n.memberMark(providers.Key{Service: "b"}) {
 		t.Error("two Services mark members alike")
+	}
+}
+
+// TestOwns: an object is ours by both markers, each with that one value, and by created_by where there is one.
+func TestOwns(t *testing.T) {
+	n := names{"nplbridge", providers.Owner{ClusterUID: "u", Instance: "a/b"}}
+	good := func() map[string]any { return map[string]any{"created_by": n.createdBy(), "markers": n.markers()} }
+	for name, test := range map[string]struct {
+		typ  string
+		edit func(map[string]any)
+		want bool
+	}{
+		"ours":                 {typePool, func(map[string]any) {}, true},
+		"without created_by":   {typePool, func(o map[string]any) { delete(o, "created_by") }, false},
+		"another's created_by": {typePool, func(o map[string]any) { o["created_by"] = n.createdBy() + "2" }, false},
+		"a type that has none": {typeVsVip, func(o map[string]any) { delete(o, "created_by") }, true},
+		"another cluster": {typePool, func(o map[string]any) {
+			o["markers"] = []marker{{markCluster, []string{"v"}}, {markInstance, []string{"a/b"}}}
+		}, false},
+		"another instance": {typePool, func(o map[string]any) {
+			o["markers"] = []marker{{markCluster, []string{"u"}}, {markInstance, []string{"a/c"}}}
+		}, false},
+		"a cluster among others": {typePool, func(o map[string]any) {
+			o["markers"] = []marker{{markCluster, []string{"u", "v"}}, {markInstance, []string{"a/b"}}}
+		}, false},
+		"no markers":               {typePool, func(o map[string]any) { delete(o, "markers") }, false},
+		"markers of another shape": {typePool, func(o map[string]any) { o["markers"] = "u" }, false},
+	} {
+		o := good()
+		test.edit(o)
+		raw, err := json.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := n.owns(client.Object{Type: test.typ, Raw: raw}); got != test.want {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }
 

@@ -135,9 +135,6 @@ func (c *Client) Do(ctx context.Context, r Request) (Response, error) {
 	for name, values := range r.Header {
 		request.Header[http.CanonicalHeaderKey(name)] = values
 	}
-	if host := r.Header.Get("Host"); host != "" {
-		request.Host = host
-	}
 	setDefault(request.Header, "Accept", "application/json")
 	setDefault(request.Header, "User-Agent", c.cfg.UserAgent)
 	if r.Body != nil {

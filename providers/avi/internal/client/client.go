@@ -92,15 +92,14 @@ func (c *Client) Post(ctx context.Context, typ string, body any) (Object, error)
 	return parseObject(typ, answer)
 }
 
-// PatchOp is what a PATCH does with each field it is given. Of a list of servers, add brings in entries and changes those with the same
-// address and port, delete takes entries out; replace sets a field as it is.
+// PatchOp is what a PATCH does with the lists it is given: of a pool's servers, add brings in entries and changes those with the same
+// address and port, delete takes entries out.
 type PatchOp string
 
 // The operations.
 const (
-	PatchAdd     PatchOp = "add"
-	PatchReplace PatchOp = "replace"
-	PatchDelete  PatchOp = "delete"
+	PatchAdd    PatchOp = "add"
+	PatchDelete PatchOp = "delete"
 )
 
 // Patch changes some fields of an object and returns it whole. Fields it does not name stay, whoever wrote them.
