@@ -24,8 +24,12 @@ import (
 // annotation for ever. An agent whose rules are in the kernel already was here first and goes on, because its sockets keep Antrea off
 // its ports; without them Antrea would give the same numbers to other Pods.
 func (a *Agent) beside(ctx context.Context, k kernel) error {
-	if held, err := k.Load(); err != nil || len(held.Mappings) > 0 {
-		return nil // the first pass says what is wrong with the kernel
+	held, err := k.Load()
+	if err != nil {
+		a.log.Debug("the first pass will say what is wrong with the kernel", zap.Error(err))
+	}
+	if err != nil || len(held.Mappings) > 0 {
+		return nil //nolint:nilerr // it is told, and not by this
 	}
 	for _, f := range nodecheck.Findings(a.facts(ctx)) {
 		if f.Check == nodecheck.Antrea && f.Severity == nodecheck.Error {

@@ -83,11 +83,11 @@ func (e *examiner) run(ctx context.Context) {
 	}
 }
 
-// examine tests the Node once and returns what it found.
-func (e *examiner) examine(ctx context.Context) []Finding {
+// examine tests the Node once.
+func (e *examiner) examine(ctx context.Context) {
 	found := nodecheck.Findings(e.facts(ctx))
 	if ctx.Err() != nil {
-		return found // what could not be read then says nothing about the Node
+		return // what could not be read then says nothing about the Node
 	}
 	e.mu.Lock()
 	before := e.findings
@@ -100,7 +100,6 @@ func (e *examiner) examine(ctx context.Context) []Finding {
 	for _, f := range without(before, found) {
 		e.log.Info("no longer found: "+f.Found, zap.String("check", string(f.Check)), zap.String("severity", string(f.Severity)))
 	}
-	return found
 }
 
 // without returns the findings of a that somebody should look at and that b does not have.

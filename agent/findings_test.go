@@ -206,7 +206,9 @@ func TestStartsOverAntreasLeftovers(t *testing.T) {
 	c.addService("web", 8080)
 	c.addPod("node-1", "p", "u", "10.0.0.1")
 	a, _ := c.examinedAgent(k, func(f *nodecheck.Facts) { antreaAtWork(f); f.Listeners = nil })
-	eventually(t, "annotation", func() bool { return c.annotation("p") != "" && ready(a) })
+	eventually(t, "annotation, and the first test of the Node", func() bool {
+		return c.annotation("p") != "" && ready(a) && len(a.Status().(StatusDocument).Findings) > 0
+	})
 	body, err := json.Marshal(a.Status())
 	for _, want := range []string{`"check":"Antrea","severity":"warning","object":"leftover"`, `"node":"node-1"`, `"mappings":[{"pod":"default/p"`} {
 		if err != nil || !strings.Contains(string(body), want) {

@@ -59,7 +59,7 @@ Nothing is changed, and a running npl-agent is not disturbed. Run it as root on 
 		Example: `  npl-agent check --config /etc/nplbridge/settings.yaml
   npl-agent check --node-name worker-1 --kubeconfig /etc/kubernetes/admin.conf --port-range 50000-51000
   npl-agent check -o json | jq '.findings[] | select(.severity != "ok")'
-  kubectl -n nplbridge-system exec daemonset/nplbridge-agent -- /npl-agent check --config /etc/nplbridge/settings.yaml`,
+  kubectl -n nplbridge-system exec daemonset/nplbridge-agent -- /npl-agent check`,
 		Args: cobra.NoArgs,
 	}
 	output := program.OutputFlag(command, statusview.Formats...)

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nplbridge/nplbridge/agent"
+	"github.com/nplbridge/nplbridge/agent/npl"
 	"github.com/nplbridge/nplbridge/cmd/internal/program"
 	"github.com/nplbridge/nplbridge/cmd/internal/statusview"
 )
@@ -34,28 +36,22 @@ exits 1 if nobody is.`,
 		Args: cobra.NoArgs,
 	}
 	output := program.OutputFlag(command, statusview.Formats...)
-	port := command.Flags().String("port", "", "show only who is behind this node port, for example 192.0.2.11:61000/tcp")
+	var port nodePort
+	command.Flags().Var(&port, "port", "show only who is behind this node port, for example 192.0.2.11:61000/tcp")
 	command.RunE = func(c *cobra.Command, _ []string) error {
-		var at nodePort
-		if *port != "" {
-			var err error
-			if at, err = parseNodePort(*port); err != nil {
-				return err
-			}
-		}
 		raw, err := program.ReadStatus(c, table)
 		if err != nil {
 			return err
 		}
-		if *port == "" && *output != statusview.Formats[0] {
+		if !port.at.IsValid() && *output != statusview.Formats[0] {
 			return statusview.Write(c.OutOrStdout(), *output, raw)
 		}
 		var document agent.StatusDocument
 		if err := json.Unmarshal(raw, &document); err != nil {
 			return fmt.Errorf("the running npl-agent serves another status document than this one reads: %w; use the same version", err)
 		}
-		if *port != "" {
-			return printBehind(c.OutOrStdout(), *output, document, at)
+		if port.at.IsValid() {
+			return printBehind(c.OutOrStdout(), *output, document, port)
 		}
 		return printView(c.OutOrStdout(), *output, overview(document))
 	}
@@ -63,25 +59,36 @@ exits 1 if nobody is.`,
 	return command
 }
 
-// nodePort is a node port as a load balancer's member has it.
+// nodePort is a node port as a load balancer's member has it. It is the value of a flag.
 type nodePort struct {
 	at       netip.AddrPort
 	protocol string
 }
 
-func (n nodePort) String() string { return n.at.String() + "/" + n.protocol }
+func (n *nodePort) String() string {
+	if !n.at.IsValid() {
+		return ""
+	}
+	return n.at.String() + "/" + n.protocol
+}
 
-// parseNodePort reads "192.0.2.11:61000/tcp"; without a protocol it is TCP.
-func parseNodePort(s string) (nodePort, error) {
+// Type is what --help calls the value.
+func (*nodePort) Type() string { return "address:port/protocol" }
+
+// Set reads "192.0.2.11:61000/tcp"; without a protocol it is TCP.
+func (n *nodePort) Set(s string) error {
 	address, protocol, found := strings.Cut(s, "/")
 	at, err := netip.ParseAddrPort(address)
-	if err != nil || found && protocol == "" {
-		return nodePort{}, fmt.Errorf("--port %q: write NODE-ADDRESS:PORT/PROTOCOL, for example 192.0.2.11:61000/tcp or [2001:db8::11]:61000/udp", s)
-	}
 	if !found {
-		protocol = "tcp"
+		protocol = string(npl.TCP)
 	}
-	return nodePort{netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), strings.ToLower(protocol)}, nil
+	protocol = strings.ToLower(protocol)
+	known := []npl.Protocol{npl.TCP, npl.UDP, npl.SCTP}
+	if err != nil || at.Port() == 0 || !slices.Contains(known, npl.Protocol(protocol)) {
+		return errors.New("write NODE-ADDRESS:PORT/PROTOCOL with the protocol tcp, udp or sctp, for example 192.0.2.11:61000/tcp or [2001:db8::11]:61000/udp")
+	}
+	n.at, n.protocol = netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), protocol
+	return nil
 }
 
 // printBehind prints who is behind a node port, and is an error that says why if nobody is.

@@ -114,7 +114,9 @@ func TestStatusPort(t *testing.T) {
 		"[2001:db8::11]:61001/tcp": "gave it to nobody",
 		"192.0.2.12:61000/tcp":     "Node node-1 publishes [192.0.2.11 2001:db8::11]",
 		"192.0.2.11:8080/tcp":      "outside portRange 61000-62000",
-		"61000":                    `--port "61000": write NODE-ADDRESS:PORT/PROTOCOL`,
+		"61000":                    `"61000" for "--port" flag: write NODE-ADDRESS:PORT/PROTOCOL`,
+		"192.0.2.1:99999":          "write NODE-ADDRESS:PORT/PROTOCOL",
+		"192.0.2.1:61000/foo":      "with the protocol tcp, udp or sctp",
 		"192.0.2.11:61000/":        "write NODE-ADDRESS:PORT/PROTOCOL",
 		"worker-1:61000/tcp":       "write NODE-ADDRESS:PORT/PROTOCOL",
 	} {

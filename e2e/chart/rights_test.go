@@ -246,7 +246,7 @@ func TestAgentsRunWithOneCapability(t *testing.T) {
 	agents := 0
 	for _, file := range files {
 		command, err := os.ReadFile(file)
-		if err != nil || !strings.HasSuffix(string(command), "npl-agent\x00run\x00--config=/etc/nplbridge/settings.yaml\x00") {
+		if err != nil || !strings.HasSuffix(string(command), "npl-agent\x00run\x00") {
 			continue
 		}
 		agents++

@@ -72,7 +72,7 @@ func largePod(n int) *corev1.Pod {
 		p.Spec.Containers[0].Env = append(p.Spec.Containers[0].Env, corev1.EnvVar{Name: fmt.Sprintf("SETTING_%d", i), Value: "http://backend.namespace.svc:8080/path"})
 	}
 	for i := range 10 {
-		p.ManagedFields = append(p.ManagedFields, metav1.ManagedFieldsEntry{Manager: "kubelet", FieldsV1: &metav1.FieldsV1{Raw: make([]byte, 500)}})
+		p.ManagedFields = append(p.ManagedFields, metav1.ManagedFieldsEntry{Manager: "kubelet", FieldsV1: metav1.NewFieldsV1(string(make([]byte, 500)))})
 		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodConditionType(fmt.Sprint("c", i)), Message: "a message of the usual length"})
 	}
 	return p

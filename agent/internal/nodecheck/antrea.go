@@ -36,7 +36,7 @@ func judgeAntrea(f Facts) []Finding {
 	}
 	switch {
 	case held > 0 && !off:
-		active.Found = fmt.Sprintf("Antrea's NodePortLocal is at work: chain %s has %s, and its agent listens on %s of them", AntreaChainName, count(rules, "port"), of(held, rules))
+		active.Found = fmt.Sprintf("Antrea's NodePortLocal is at work: chain %s has %s, and its agent listens on %s of them", AntreaChainName, portCount(rules), of(held, rules))
 		return []Finding{active}
 	case chains && rules == 0 && f.AntreaPod != "" && !off:
 		active.Found = fmt.Sprintf("Antrea's agent runs here (Pod %s), and chain %s exists and is empty: its NodePortLocal is on, or was", f.AntreaPod, AntreaChainName)
@@ -44,7 +44,7 @@ func judgeAntrea(f Facts) []Finding {
 	case chains:
 		return []Finding{{
 			Severity: Warning, Object: "leftover",
-			Found:   fmt.Sprintf("chain %s is left behind with %s (%s); nothing serves it any more", AntreaChainName, count(rules, "port"), strings.Join(tools, ", ")),
+			Found:   fmt.Sprintf("chain %s is left behind with %s (%s); nothing serves it any more", AntreaChainName, portCount(rules), strings.Join(tools, ", ")),
 			Meaning: "Its rules lead to addresses that other Pods may have by now. npl-agent's rules come first, so only ports it has given to a Pod are safe from them.",
 			Fix:     removeChains(tools),
 		}}

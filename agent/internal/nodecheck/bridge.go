@@ -62,7 +62,7 @@ func judgeHairpin(f Facts) []Finding {
 		}
 		out = append(out, Finding{
 			Severity: Warning, Object: b.Name,
-			Found:   fmt.Sprintf("bridged packets pass netfilter, and %s of bridge %s lack hairpin mode: %s", count(len(b.NoHairpin), "port"), b.Name, some(b.NoHairpin)),
+			Found:   fmt.Sprintf("bridged packets pass netfilter, and %s of bridge %s lack hairpin mode: %s", portCount(len(b.NoHairpin)), b.Name, some(b.NoHairpin)),
 			Meaning: "A Pod behind such a port cannot reach itself through its own node port. Other clients are not concerned.",
 			Fix:     fmt.Sprintf("Set \"hairpinMode\": true in the CNI's configuration of the bridge plugin; for a Pod that runs already:\nbridge link set dev %s hairpin on", b.NoHairpin[0]),
 		})
@@ -70,11 +70,11 @@ func judgeHairpin(f Facts) []Finding {
 	return out
 }
 
-func count(n int, what string) string {
+func portCount(n int) string {
 	if n == 1 {
-		return "1 " + what
+		return "1 port"
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return fmt.Sprintf("%d ports", n)
 }
 
 // shown is how many objects of a kind a finding lists.

@@ -160,7 +160,6 @@ func (c collector) uplinks(h *netlink.Handle, links []netlink.Link, toPods map[i
 		}) {
 			continue
 		}
-		strict := false
 		mode := "0"
 		for _, name := range []string{"all", a.Name} { // the larger one counts
 			value, err := sysctl("net/ipv4/conf/" + name + "/rp_filter")
@@ -169,8 +168,7 @@ func (c collector) uplinks(h *netlink.Handle, links []netlink.Link, toPods map[i
 			}
 			mode = max(mode, value)
 		}
-		strict = mode == "1"
-		c.facts.Uplinks = append(c.facts.Uplinks, Uplink{Name: a.Name, Strict: strict, Default: byDefault[a.Index]})
+		c.facts.Uplinks = append(c.facts.Uplinks, Uplink{Name: a.Name, Strict: mode == "1", Default: byDefault[a.Index]})
 	}
 	return nil
 }

@@ -95,7 +95,7 @@ func trialChain(conn *nftables.Conn, t *nftables.Table) *nftables.Chain {
 
 // leaves takes joined and wrapped errors apart.
 func leaves(err error) []error {
-	switch e := err.(type) {
+	switch e := err.(type) { //nolint:errorlint // taking errors apart is what it is for
 	case nil:
 		return nil
 	case interface{ Unwrap() []error }:
@@ -177,10 +177,10 @@ func hookName(ch *nftables.Chain) string {
 // toolOf returns the command that made a table: iptables-nft writes into tables of its own names, in capital chains.
 func toolOf(t *nftables.Table, chain string) Tool {
 	if slices.Contains([]string{"filter", "nat", "raw", "mangle", "security"}, t.Name) && chain == strings.ToUpper(chain) {
-		switch t.Family {
-		case nftables.TableFamilyIPv4:
+		if t.Family == nftables.TableFamilyIPv4 {
 			return IPTables
-		case nftables.TableFamilyIPv6:
+		}
+		if t.Family == nftables.TableFamilyIPv6 {
 			return IP6Tables
 		}
 	}

@@ -69,7 +69,7 @@ func judgePortsInUse(f Facts) []Finding {
 	busy = slices.Compact(busy)
 	return []Finding{{
 		Severity: Warning,
-		Found:    fmt.Sprintf("%s of portRange %s %s already in use: %s", count(len(busy), "port"), f.Settings.PortRange, isAre(len(busy)), some(busy)),
+		Found:    fmt.Sprintf("%s of portRange %s %s already in use: %s", portCount(len(busy)), f.Settings.PortRange, isAre(len(busy)), some(busy)),
 		Meaning:  "These numbers are not given to Pods. If one belongs to a Pod since before, the Pod keeps it and the program on the Node gets nothing from outside.",
 		Fix:      "See who listens:\nss -ltunp\nMove the program, or choose another portRange.",
 	}}

@@ -2,6 +2,7 @@ package nodecheck
 
 import (
 	"encoding/binary"
+	"slices"
 	"testing"
 )
 
@@ -11,7 +12,7 @@ func FuzzDecodeTable(f *testing.F) {
 	binary.NativeEndian.PutUint16(entry[88:], 112)
 	binary.NativeEndian.PutUint16(entry[90:], uint16(len(entry)))
 	f.Add(make([]byte, infoSize), entry, false)
-	f.Add(make([]byte, infoSize), append(entry, entry...), true)
+	f.Add(make([]byte, infoSize), slices.Repeat(entry, 2), true)
 	f.Fuzz(func(t *testing.T, info, entries []byte, v6 bool) {
 		if len(info) != infoSize {
 			return

@@ -83,7 +83,7 @@ const (
 // Wrap breaks a text between words. A word that is longer than width stays whole: it is a name to be copied.
 func Wrap(s string, width int) string {
 	var lines []string
-	for _, word := range strings.Fields(s) {
+	for word := range strings.FieldsSeq(s) {
 		if last := len(lines) - 1; last >= 0 && len(lines[last])+1+len(word) <= width {
 			lines[last] += " " + word
 		} else {

@@ -77,9 +77,9 @@ func serve(ctx context.Context, l *lab.Lab, chart bool) error {
 	}
 	fmt.Fprintf(os.Stderr, `
 try, in another terminal:
-  lab kubectl --name %[1]s -- get nodes -o wide
+  go run ./e2e/cmd/lab kubectl --name %[1]s -- get nodes -o wide
   kubectl --kubeconfig %[2]s get nodes
-  lab exec --name %[1]s node-1 -- ip address
+  go run ./e2e/cmd/lab exec --name %[1]s node-1 -- ip address
 Ctrl-C ends the lab; nothing stays behind.
 `, l.Name(), l.HostKubeconfig())
 	return l.Wait(ctx)
