@@ -70,7 +70,7 @@ func removeAnnotations(ctx context.Context, nodeName string, client kubernetes.I
 	var errs []error
 	for _, pod := range pods {
 		d := publish.Desired{Pod: pod}
-		if _, err := publish.Patch(ctx, client, d); err != nil && !publish.IsGone(err) {
+		if _, err := publish.Patch(ctx, client, d); err != nil && !publish.IsGone(err, d.Pod.Name) {
 			errs = append(errs, fmt.Errorf("removing the annotation of Pod %s: %w", d.Pod, err))
 			continue
 		}

@@ -51,18 +51,24 @@ func (c Class) remedy() string {
 }
 
 // refused reports whether err is the API server's own answer that it did not do what it was asked. After any other error, such as
-// a time-out, it may have done it.
+// a time-out or the answer of a proxy, it may have done it.
 func refused(err error) bool {
 	var status apierrors.APIStatus
-	return errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500
+	return errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500 && !apierrors.IsUnexpectedServerError(err)
 }
 
-// IsGone reports whether err says that the Pod does not exist or has another UID: the API server answers a patch that names
-// the wrong UID with 422 on metadata.uid, or 409 as a failed UID precondition.
-func IsGone(err error) bool {
+// IsGone reports whether err, the answer to a patch of the Pod of that name, says that the Pod does not exist or has another UID: the
+// API server answers a patch that names the wrong UID with 422 on metadata.uid, or 409 as a failed UID precondition. A 404 says so only
+// if it names the Pod, and is no stand-in that client-go made for the answer of a proxy.
+func IsGone(err error, pod string) bool {
 	switch {
 	case apierrors.IsNotFound(err):
-		return true
+		var status apierrors.APIStatus
+		if !errors.As(err, &status) || status.Status().Details == nil {
+			return false
+		}
+		d := status.Status().Details
+		return d.Group == "" && d.Kind == "pods" && d.Name == pod && !apierrors.IsUnexpectedServerError(err)
 	case apierrors.IsInvalid(err):
 		return names(err, "metadata.uid")
 	case apierrors.IsConflict(err):

@@ -83,8 +83,8 @@ type state struct {
 	desired Desired
 	cached  value
 	acked   *value // what our last patch made of it, while the cache is older than that
-	gone    bool
-	failure error // of the last attempt; a retry is pending while it is not nil
+	gone    bool   // the API server has said so, and the cache shows nothing newer
+	failure error  // of the last attempt, while something is to be patched: a retry is queued then, or on its way
 	// attempted is what a patch says whose outcome is not known: it is on its way, or was answered by nobody. It may yet be stored.
 	attempted []npl.Mapping
 	uncertain bool // whether there is such a patch and it is no longer on its way
@@ -158,12 +158,12 @@ func (p *Publisher) Set(all []Desired) {
 		uid := d.Pod.UID
 		named[uid] = true
 		s := p.observe(d.Pod)
-		retryPending := s.failure != nil && npl.Equal(s.desired.Mappings, d.Mappings)
+		same := npl.Equal(s.desired.Mappings, d.Mappings)
 		s.desired = d
-		if d.Leave {
-			s.failure = nil // no retry follows
-		}
-		if !retryPending && !s.satisfied() {
+		switch {
+		case s.satisfied():
+			s.failure = nil // the retry finds nothing to do
+		case s.failure == nil || !same:
 			p.queue.Add(uid)
 		}
 	}
@@ -222,6 +222,9 @@ func (p *Publisher) observe(pod model.Pod) *state {
 	if s.cached.raw != pod.Annotation || s.cached.present != pod.Annotated {
 		s.cached = newValue(pod.Annotation, pod.Annotated, pod.ResourceVersion)
 	}
+	if newer(pod.ResourceVersion, s.cached.version) {
+		s.gone = false // it lives on: whoever said otherwise was wrong, or it was said before a change that the cache shows only now
+	}
 	s.cached.version = pod.ResourceVersion
 	if s.acked != nil && !newer(s.acked.version, pod.ResourceVersion) {
 		if s.acked.raw == s.cached.raw && s.acked.present == s.cached.present { // it is ours, perhaps with a later change of something else
@@ -275,10 +278,14 @@ func (p *Publisher) due(uid string) (Desired, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.pods[uid]
-	if s == nil || s.satisfied() {
+	switch {
+	case s == nil:
+		return Desired{}, false
+	case s.satisfied():
+		s.failure = nil // no retry follows
 		return Desired{}, false
 	}
-	s.attempted = slices.Concat(s.attempted, s.desired.Mappings)
+	s.attempted = npl.Canonical(slices.Concat(s.attempted, s.desired.Mappings))
 	return s.desired, true
 }
 
@@ -310,7 +317,7 @@ func (p *Publisher) record(uid string, d Desired, got *corev1.Pod, err error) (R
 			p.queue.Add(uid)
 		}
 		return Success, ""
-	case IsGone(err):
+	case IsGone(err, d.Pod.Name):
 		s.failure, s.gone = nil, true
 		p.queue.Forget(uid)
 		p.log.Info("Pod no longer exists; its annotation was not written", zap.Stringer("pod", d.Pod), zap.String("uid", uid))
@@ -329,7 +336,7 @@ func (p *Publisher) record(uid string, d Desired, got *corev1.Pod, err error) (R
 }
 
 // Patch writes the annotation of one Pod once: it sets it to d.Mappings, or deletes the key if there are none. If the Pod was
-// deleted or replaced, IsGone is true of the error.
+// deleted or replaced, IsGone is true of the error and its name.
 func Patch(ctx context.Context, client kubernetes.Interface, d Desired) (*corev1.Pod, error) {
 	var annotation *string // null deletes the key
 	if len(d.Mappings) > 0 {
