@@ -49,11 +49,11 @@ func aviSettings() []settings.Setting {
 		},
 		{
 			Key: "avi.tenant", Default: d.Tenant, Example: "shop",
-			Doc: "tenant that objects are made in",
+			Doc: "tenant that objects are made in; those that exist stay where they are",
 		},
 		{
 			Key: "avi.cloud", Default: d.Cloud, Example: "vcenter-1",
-			Doc: "cloud that objects are made in",
+			Doc: "cloud that objects are made in; those that exist stay where they are",
 		},
 		{
 			Key: "avi.seGroup", Default: d.SEGroup, Example: "cluster-1",

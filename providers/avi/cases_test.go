@@ -415,7 +415,7 @@ func TestAVI47FiveThousandMembers(t *testing.T) {
 			} {
 				after := web(key(0), "192.0.2.201", step.members...)
 				calls := c.since()
-				c.bring(p, before, after)
+				c.replace(p, before, after)
 				sent := 0
 				for _, call := range writes(calls()) {
 					sent += call.Sent
@@ -426,7 +426,8 @@ func TestAVI47FiveThousandMembers(t *testing.T) {
 				before = after
 			}
 			c.observe(p, before)
-			err := p.Apply(t.Context(), providertest.Diff(before, web(key(0), "192.0.2.201", all...)))[key(0)]
+			tooMany := web(key(0), "192.0.2.201", all...)
+			err := p.Apply(t.Context(), providers.Changes{Pools: []providers.PoolChange{{Key: key(0), Old: &before.Pools[0], New: &tooMany.Pools[0]}}})[key(0)]
 			if providers.KindOf(err) != providers.Rejected || !strings.Contains(err.Error(), "5001 members in one pool, the most is 5000") {
 				t.Errorf("5001 members: %v", err)
 			}
@@ -463,7 +464,7 @@ func TestAVI48RollingUpdateIsCoalesced(t *testing.T) {
 				members = append(members, member(10000+n*pods+i))
 				slices.SortFunc(members, providers.CompareMembers)
 				next := web(key(n), fmt.Sprintf("192.0.2.%d", 101+n), members...)
-				c.bring(p, now, next)
+				c.replace(p, now, next)
 				now = next
 				mu.Lock()
 				applies++

@@ -162,6 +162,15 @@ func (c *controller) bring(p *Provider, from, to providers.State) {
 	}
 }
 
+// replace is bring for one pool that stays, without the steps on its members, which are slow to work out for thousands.
+func (c *controller) replace(p *Provider, from, to providers.State) {
+	c.t.Helper()
+	k := to.Pools[0].Key
+	if err := p.Apply(c.t.Context(), providers.Changes{Pools: []providers.PoolChange{{Key: k, Old: &from.Pools[0], New: &to.Pools[0]}}})[k]; err != nil {
+		c.t.Errorf("apply %s: %v", k, err)
+	}
+}
+
 // observe reads back and demands a state.
 func (c *controller) observe(p *Provider, want providers.State, attached ...map[providers.Key]string) providers.Observed {
 	c.t.Helper()
