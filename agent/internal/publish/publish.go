@@ -297,8 +297,12 @@ func (p *Publisher) record(uid string, d Desired, got *corev1.Pod, err error) (R
 	if s == nil {
 		s = &state{} // forgotten meanwhile: the outcome matters to nobody
 	}
-	s.uncertain = err != nil && !refused(err)
-	if !s.uncertain {
+	switch {
+	case err == nil:
+		s.attempted, s.uncertain = nil, false
+	case !refused(err):
+		s.uncertain = true
+	case !s.uncertain: // this one was not stored, and no other is open
 		s.attempted = nil
 	}
 	if err == nil {

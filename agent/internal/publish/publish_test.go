@@ -289,6 +289,25 @@ func TestUnansweredPatchCountsAsPublished(t *testing.T) {
 	})
 }
 
+// A later patch that was refused says nothing about the one before.
+func TestUnansweredPatchCountsAsPublishedAfterARefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, p := newAPI(t)
+		a.answer = func() error { return context.DeadlineExceeded }
+		run(t, p)
+		p.Set([]Desired{{Pod: pod("1", ""), Mappings: mapping(61000)}})
+		synctest.Wait()
+		a.mu.Lock()
+		a.answer = func() error { return apierrors.NewForbidden(pods, "p", errors.New("no")) }
+		a.mu.Unlock()
+		p.Set([]Desired{{Pod: pod("1", "")}})
+		synctest.Wait()
+		if ms, _ := p.Published(pod("1", "")); a.count() != 2 || !npl.Equal(ms, mapping(61000)) {
+			t.Errorf("published %v after %d patches", ms, a.count())
+		}
+	})
+}
+
 func TestPatchOnItsWayCountsAsPublished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, p := newAPI(t)
