@@ -65,12 +65,14 @@ func (c Config) Validate() error {
 	if c.PortReuse == ReuseConfirmed && c.WatermarkNamespace == "" {
 		return fmt.Errorf(`watermarkNamespace "": with portReuse %s, set it to the namespace lbsync runs in`, ReuseConfirmed)
 	}
+	if c.CoolDown != 0 && (c.CoolDown < time.Millisecond || c.CoolDown > 24*time.Hour) { // the kernel counts in milliseconds
+		return fmt.Errorf("coolDown %s: write 0s, or a duration from 1ms to %s, for example 5m", c.CoolDown, 24*time.Hour)
+	}
 	for _, d := range []struct {
 		name        string
 		value       time.Duration
 		least, most time.Duration
 	}{
-		{"coolDown", c.CoolDown, 0, 24 * time.Hour},
 		{"repairInterval", c.RepairInterval, time.Second, time.Hour},
 		{"withdrawGrace", c.WithdrawGrace, 0, time.Hour},
 	} {

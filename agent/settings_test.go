@@ -37,6 +37,16 @@ func TestDefaultConfigIsValidWithANodeName(t *testing.T) {
 	}
 }
 
+func TestShortestCoolDowns(t *testing.T) {
+	for _, d := range []time.Duration{0, time.Millisecond} {
+		c := config()
+		c.CoolDown = d
+		if err := c.Validate(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestValidateNamesSettingValueAndFix(t *testing.T) {
 	for want, change := range map[string]func(*Config){
 		`nodeName "": set it to the name of this Node`:                             func(c *Config) { c.NodeName = "" },
@@ -45,8 +55,9 @@ func TestValidateNamesSettingValueAndFix(t *testing.T) {
 		"nodeAddressTypes is empty: list at least one":                             func(c *Config) { c.NodeAddressTypes = nil },
 		`nodeAddressTypes "Hostname": write one or both of InternalIP, ExternalIP`: func(c *Config) { c.NodeAddressTypes = []string{"Hostname"} },
 		`nodeAddressTypes "InternalIP" is listed twice: list each once`:            func(c *Config) { c.NodeAddressTypes = []string{"InternalIP", "InternalIP"} },
-		"coolDown -1s: write a duration from 0s to 24h0m0s":                        func(c *Config) { c.CoolDown = -time.Second },
-		"coolDown 25h0m0s: write a duration from":                                  func(c *Config) { c.CoolDown = 25 * time.Hour },
+		"coolDown -1s: write 0s, or a duration from 1ms to 24h0m0s":                func(c *Config) { c.CoolDown = -time.Second },
+		"coolDown 999.999µs: write 0s, or a duration from 1ms to 24h0m0s":          func(c *Config) { c.CoolDown = time.Millisecond - 1 },
+		"coolDown 25h0m0s: write 0s, or a duration from":                           func(c *Config) { c.CoolDown = 25 * time.Hour },
 		"repairInterval 500ms: write a duration from 1s to 1h0m0s":                 func(c *Config) { c.RepairInterval = 500 * time.Millisecond },
 		"withdrawGrace 2h0m0s: write a duration from 0s to 1h0m0s":                 func(c *Config) { c.WithdrawGrace = 2 * time.Hour },
 		`portRange "32000-33000": it overlaps clusterNodePortRange 30000-32767`:    func(c *Config) { c.PortRange = PortRange{32000, 33000} },

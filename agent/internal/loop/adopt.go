@@ -31,6 +31,7 @@ func (l *Loop) adopt(now time.Time, v view) error {
 	if err != nil {
 		return err
 	}
+	l.fresh = snapshot.Fresh
 	found := ports.Found{Live: recast(snapshot.Mappings), Cooling: map[model.Key]bool{}}
 	for k, left := range snapshot.Cooling {
 		found.Cooling[model.Key(k)] = true
@@ -38,7 +39,7 @@ func (l *Loop) adopt(now time.Time, v view) error {
 		if left > l.settings.CoolDown { // it was for an agent that needed confirmation, or there was another coolDown
 			left = l.settings.CoolDown
 			if l.watermarks == nil {
-				l.recool[model.Key(k)] = now.Add(max(left, time.Millisecond))
+				l.recool[model.Key(k)] = now.Add(max(left, leastRest))
 			}
 		}
 		l.alloc.Cool(model.Key(k), now.Add(left))

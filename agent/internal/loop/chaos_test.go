@@ -41,7 +41,7 @@ func TestWhateverHappens(t *testing.T) {
 			"set a Service": c.setService, "delete a Service": c.deleteService, "edit an annotation": c.editAnnotation,
 			"time passes": c.timePasses, "pass": c.pass, "API takes a patch": c.takePatch, "API takes all": c.takeAll,
 			"kill": func(*rapid.T) { c.start() }, "die soon": c.dieSoon, "flush": c.flushRunning, "reboot": c.reboot,
-			"busy port": c.toggleBusy, "kernel refuses": c.refuseSome,
+			"busy port": c.toggleBusy, "kernel refuses": c.refuseSome, "kernel refuses to free a port": c.refusePort,
 			"change the range": c.changeRange, "lbsync hears of Pods": c.lbsyncHears, "lbsync removes": c.lbsyncRemoves,
 			"watermarks unreadable": func(*rapid.T) { c.marksErr = errors.New("the API server is down") },
 			"watermarks readable":   func(*rapid.T) { c.marksErr = nil },
@@ -166,13 +166,13 @@ func (c *chaos) takeAll(*rapid.T) {
 func (c *chaos) dieSoon(t *rapid.T) { c.crashIn = rapid.IntRange(1, 6).Draw(t, "writes") }
 
 func (c *chaos) flushRunning(*rapid.T) {
-	c.refuse = 0
+	c.refuse, c.picky = 0, nil
 	c.flush()
 	c.loop.Repair()
 }
 
 func (c *chaos) reboot(*rapid.T) {
-	c.refuse = 0
+	c.refuse, c.picky = 0, nil
 	c.flush()
 	c.start()
 }
@@ -185,6 +185,14 @@ func (c *chaos) refuseSome(t *rapid.T) {
 		t.Skip("no tables")
 	}
 	c.refuse = rapid.IntRange(1, 4).Draw(t, "times")
+}
+
+// refusePort makes the kernel refuse whatever frees a port, until something calms down.
+func (c *chaos) refusePort(t *rapid.T) {
+	if !c.kernel.HasTables() {
+		t.Skip("no tables")
+	}
+	c.picky = map[dataplane.Key]bool{tcp4(uint16(rapid.IntRange(61000, 61005).Draw(t, "port"))): true}
 }
 
 func (c *chaos) changeRange(t *rapid.T) {
@@ -212,7 +220,7 @@ func (c *chaos) toggleBusy(t *rapid.T) {
 
 func (c *chaos) calmDown() {
 	c.t.Helper()
-	c.refuse, c.crashIn = 0, 0
+	c.refuse, c.crashIn, c.picky = 0, 0, nil
 	maps.DeleteFunc(c.pods, func(_ string, p *model.Pod) bool { return p.Vanishing }) // the kubelet does, sooner or later
 	c.marksErr = nil
 	for range 4 {

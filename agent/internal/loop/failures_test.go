@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nplbridge/nplbridge/agent/internal/dataplane"
 	"github.com/nplbridge/nplbridge/agent/internal/model"
@@ -218,5 +219,103 @@ func TestNPL37EverythingIsRestoredInOneChange(t *testing.T) {
 	}
 	if w.patches != patches {
 		t.Errorf("%d patches", w.patches-patches)
+	}
+}
+
+// The kernel counts in milliseconds.
+func TestTheShortestRestIsAMillisecond(t *testing.T) {
+	w := newWorld(t)
+	w.settings.CoolDown = 500 * time.Microsecond
+	w.settings.Range.Last = w.settings.Range.First
+	w.start()
+	w.addService("web", web, 80)
+	a := w.addPod("a", web)
+	w.settle()
+	delete(w.pods, a.UID)
+	w.settle()
+	b := w.addPod("b", web)
+	w.after(time.Millisecond)
+	w.wantPublished(t, "after a", b, one)
+}
+
+func TestOneRemovalThatIsRefusedHoldsUpNoOther(t *testing.T) {
+	w := newWorld(t)
+	w.addService("web", web, 80)
+	a, b, c := w.addPod("a", web), w.addPod("b", web), w.addPod("c", web)
+	w.settle()
+	stuck := tcp4(w.nodePort(a, 80))
+	w.picky = map[dataplane.Key]bool{stuck: true}
+	delete(w.pods, a.UID)
+	delete(w.pods, b.UID)
+	late := w.addPod("late", web)
+	w.kernel.Remove(tcp4(w.nodePort(c, 80)))
+	w.loop.Repair()
+	for range 3 {
+		w.mustFail(t)
+		w.deliver()
+	}
+	if !late.Annotated || late.Annotation == "" {
+		t.Error("a Pod that came later is not published")
+	}
+	rules := w.kernel.Rules()
+	if len(rules) != 3 || !rules[stuck].IsValid() || !rules[tcp4(w.nodePort(c, 80))].IsValid() || !rules[tcp4(w.nodePort(late, 80))].IsValid() {
+		t.Errorf("rules %v, want that of a, which cannot go, that of c, repaired, and that of the late Pod", rules)
+	}
+	if got := w.loop.Document().Error; !strings.Contains(got, stuck.String()) {
+		t.Errorf("the status says %q", got)
+	}
+	w.picky = nil
+	w.settle()
+	if n := len(w.kernel.Rules()); n != 2 {
+		t.Errorf("%d rules after the kernel gave in, want 2", n)
+	}
+}
+
+// An annotation may be all that tells the next process that a port must rest: while the kernel refuses to remember it, that one stays.
+func TestAnnotationStaysWhileTheKernelRefusesToRemember(t *testing.T) {
+	w := newWorld(t)
+	w.addService("web", web, 80)
+	a := w.addPod("a", web)
+	w.settle()
+	byHand := strings.Replace(a.Annotation, "61000", "61003", 1)
+	a.Annotation = byHand
+	w.picky = map[dataplane.Key]bool{tcp4(61003): true}
+	b := w.addPod("b", web)
+	for range 3 {
+		w.mustFail(t)
+		w.deliver()
+	}
+	if a.Annotation != byHand || !b.Annotated {
+		t.Errorf("a is published at %q, want %q; b at %q", a.Annotation, byHand, b.Annotation)
+	}
+	w.picky = nil
+	w.settle()
+	if got := fmt.Sprint(w.listed(a)); got != one {
+		t.Errorf("a is published at %s when the kernel remembers, want %s", got, one)
+	}
+}
+
+// That there are no tables may tell the same of all ports: nothing makes them before all of it is in.
+func TestNothingIsWrittenWithoutTablesUnlessItIsAll(t *testing.T) {
+	w := newWorld(t)
+	w.addService("web", web, 80)
+	a := w.addPod("a", web)
+	w.settle()
+	w.flush()
+	w.start()
+	w.picky = map[dataplane.Key]bool{tcp4(61004): true} // it was free: nothing says that nobody had it
+	b := w.addPod("b", web)
+	for range 3 {
+		w.mustFail(t)
+		w.deliver()
+	}
+	if w.kernel.HasTables() || b.Annotated {
+		t.Errorf("tables %v, b is published at %q", w.kernel.HasTables(), b.Annotation)
+	}
+	w.picky = nil
+	w.settle()
+	w.after(w.settings.CoolDown)
+	if got := fmt.Sprint(w.listed(a)); got != one || !b.Annotated {
+		t.Errorf("when the kernel takes it all, a is published at %s, want %s; b at %q", got, one, b.Annotation)
 	}
 }

@@ -14,11 +14,13 @@ import (
 	"github.com/nplbridge/nplbridge/agent/internal/model"
 )
 
+// leastRest is the shortest time for which the kernel can make a port cool.
+const leastRest = time.Millisecond
+
 // program brings the kernel from what it holds to what the entries say, in one transaction. If that fails, what is to be removed and
-// to cool gets one of its own, and then each Pod, so that one mapping the kernel refuses holds up no other. The first of them matters
-// most: a process that comes after this one knows of freed ports by the kernel only.
+// to cool gets one of its own, and then each Pod, so that one mapping the kernel refuses holds up no other.
 func (l *Loop) program(now time.Time) error {
-	maps.DeleteFunc(l.recool, func(_ model.Key, until time.Time) bool { return until.Sub(now) < time.Millisecond })
+	maps.DeleteFunc(l.recool, func(_ model.Key, until time.Time) bool { return until.Sub(now) < leastRest })
 	remove, set := l.pending()
 	if len(remove)+len(set)+len(l.recool) == 0 {
 		return nil
@@ -32,16 +34,19 @@ func (l *Loop) program(now time.Time) error {
 	if err := l.readAgain(now); err != nil {
 		return err
 	}
-	remove, set = l.pending()
-	if err := l.apply(now, remove, l.recool); err != nil {
-		return err
+	var errs []error
+	if err := l.free(now); err != nil {
+		if l.reread = true; l.fresh {
+			return err
+		}
+		errs = append(errs, err)
 	}
+	_, set = l.pending()
 	byPod := map[string][]model.Key{}
 	for _, k := range set {
 		uid := l.entries[k].id.PodUID
 		byPod[uid] = append(byPod[uid], k)
 	}
-	var errs []error
 	for _, uid := range slices.Sorted(maps.Keys(byPod)) {
 		pod := l.entries[byPod[uid][0]].pod
 		if err := l.apply(now, byPod[uid], nil); err != nil {
@@ -65,18 +70,45 @@ func (l *Loop) pending() (remove, set []model.Key) {
 	return remove, set
 }
 
-// remembered reports whether the kernel knows of every port that has to cool. Until it does, the annotations, or the very lack of
-// tables, may be all that tells it to a process that comes after this one: neither is touched.
-func (l *Loop) remembered() bool {
+// free removes what is to be removed and makes ports cool: all at once, or else port by port. This comes before anything new: a process
+// that comes after this one knows of freed ports by the kernel only. Without tables it is all or nothing.
+func (l *Loop) free(now time.Time) error {
 	remove, _ := l.pending()
-	return len(remove)+len(l.recool) == 0
+	err := l.apply(now, remove, l.recool)
+	keys := l.held()
+	if err == nil || l.fresh || len(keys) == 1 {
+		return err
+	}
+	var errs []error
+	for _, k := range slices.SortedFunc(maps.Keys(keys), model.Key.Compare) {
+		cool := map[model.Key]time.Time{}
+		if until, ok := l.recool[k]; ok {
+			cool[k] = until
+		}
+		errs = append(errs, l.apply(now, slices.DeleteFunc(slices.Clone(remove), func(o model.Key) bool { return o != k }), cool))
+	}
+	return errors.Join(errs...)
+}
+
+// held returns the ports that have to cool and of which the kernel does not know it. Until it does, the annotations that list them, or
+// the very lack of tables, may be all that tells it to a process that comes after this one: neither is touched.
+func (l *Loop) held() map[model.Key]bool {
+	out := map[model.Key]bool{}
+	remove, _ := l.pending()
+	for _, k := range remove {
+		out[k] = true
+	}
+	for k := range l.recool {
+		out[k] = true
+	}
+	return out
 }
 
 // apply programs some entries and makes some ports cool, in one transaction, and keeps account of it.
 func (l *Loop) apply(now time.Time, touched []model.Key, recool map[model.Key]time.Time) error {
 	change := dataplane.Change{Set: map[dataplane.Key]netip.AddrPort{}, Cool: map[dataplane.Key]time.Duration{}}
 	for k, until := range recool {
-		change.Cool[dataplane.Key(k)] = until.Sub(now)
+		change.Cool[dataplane.Key(k)] = max(until.Sub(now), leastRest)
 	}
 	for _, k := range touched {
 		e, dk := l.entries[k], dataplane.Key(k)
@@ -91,7 +123,7 @@ func (l *Loop) apply(now time.Time, touched []model.Key, recool map[model.Key]ti
 			change.Delete = append(change.Delete, dk)
 		}
 		if rest := l.rest(); rest > 0 {
-			change.Cool[dk] = rest
+			change.Cool[dk] = max(rest, leastRest)
 		}
 	}
 	if !change.Empty() {
@@ -100,6 +132,7 @@ func (l *Loop) apply(now time.Time, touched []model.Key, recool map[model.Key]ti
 		if err != nil {
 			return fmt.Errorf("programming %d node ports and removing %d: %w", len(change.Set), len(change.Delete), err)
 		}
+		l.fresh = false
 	}
 	for k, until := range recool {
 		l.withdrawals.remembered(now, k, until.Sub(now))
@@ -130,6 +163,7 @@ func (l *Loop) readAgain(now time.Time) error {
 	if err != nil {
 		return err
 	}
+	l.fresh = found.Fresh
 	for k, e := range l.entries {
 		e.live = found.Mappings[dataplane.Key(k)]
 	}

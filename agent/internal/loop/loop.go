@@ -109,6 +109,7 @@ type Loop struct {
 	entries  map[model.Key]*entry
 	adopted  bool
 	reread   bool                    // what the kernel holds is not certain
+	fresh    bool                    // when we last looked, the kernel had no tables of ours
 	recool   map[model.Key]time.Time // cooling ports that the kernel does not know of
 	repaired time.Time               // when the kernel was last compared
 	reported map[model.Refusal]bool

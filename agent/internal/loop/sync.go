@@ -44,8 +44,8 @@ func (l *Loop) sync(now time.Time) (time.Time, error) {
 	l.remember(now)
 	cooling := len(l.alloc.Cooling())
 	kernelErr := l.program(now)
-	if l.remembered() {
-		l.publisher.Set(l.desired(v))
+	if held := l.held(); len(held) == 0 || !l.fresh {
+		l.publisher.Set(l.desired(v, held))
 		kernelErr = errors.Join(kernelErr, l.compare(now))
 	}
 	err = errors.Join(err, kernelErr)
@@ -186,8 +186,8 @@ func (l *Loop) exhausted(pod model.Pod, lacking int, blockers []string) model.Re
 }
 
 // desired is what every Pod's annotation should say: the mappings the kernel has. While a mapping moves, its old port is
-// listed until the new one is programmed.
-func (l *Loop) desired(v view) []publish.Desired {
+// listed until the new one is programmed. An annotation that lists a held port stays as it is.
+func (l *Loop) desired(v view, held map[model.Key]bool) []publish.Desired {
 	programmed := map[model.ID]uint16{}
 	for _, k := range l.keys() {
 		e := l.entries[k]
@@ -201,6 +201,9 @@ func (l *Loop) desired(v view) []publish.Desired {
 	out := make([]publish.Desired, 0, len(v.model.Pods))
 	for _, p := range v.model.Pods {
 		d := publish.Desired{Pod: p.Pod, Since: l.arrived[p.Pod.UID], Leave: p.Pod.Vanishing} // a patch would come too late for many, and nobody balances to a finished Pod
+		d.Leave = d.Leave || slices.ContainsFunc(v.published[p.Pod.UID], func(m npl.Mapping) bool {
+			return held[model.Key{Protocol: m.Protocol, Family: m.Family, NodePort: m.NodePort}]
+		})
 		for _, w := range p.Wants {
 			nodePort := w.HostPort
 			if nodePort == 0 {

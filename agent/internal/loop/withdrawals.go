@@ -152,14 +152,14 @@ func (l *Loop) remember(now time.Time) {
 	}
 	for k := range l.withdrawals.kernel {
 		if !resting[k] && l.entries[k] == nil {
-			l.recool[k] = now.Add(time.Millisecond) // the least there is: it is free
+			l.recool[k] = now.Add(leastRest) // it is free
 		}
 	}
 }
 
 // remembered keeps account of what the kernel was told about one port.
 func (w *withdrawals) remembered(now time.Time, k model.Key, rest time.Duration) {
-	if rest <= time.Millisecond {
+	if rest <= leastRest {
 		delete(w.kernel, k)
 		return
 	}

@@ -63,7 +63,8 @@ type world struct {
 	refused []model.Refusal
 	log     []string // writes in the order in which they happened
 
-	crashIn int // operations until the process dies; 0 = it lives
+	picky   map[dataplane.Key]bool // ports that the kernel refuses to free
+	crashIn int                    // operations until the process dies; 0 = it lives
 	freed   map[dataplane.Key]freed
 	owners  map[dataplane.Key]string // Pod UID by programmed port
 	targets map[dataplane.Key]netip.AddrPort
@@ -85,6 +86,21 @@ type balancer struct {
 type freed struct {
 	owner string
 	at    time.Time
+}
+
+// picky is a kernel that refuses every change that frees one of some ports, whatever else is in it.
+type picky struct {
+	*kerneltest.Kernel
+	w *world
+}
+
+func (p picky) Apply(c dataplane.Change) error {
+	for k := range p.w.picky {
+		if _, cools := c.Cool[k]; cools || slices.Contains(c.Delete, k) {
+			return fmt.Errorf("%s: %w", k, errRefused)
+		}
+	}
+	return p.Kernel.Apply(c)
 }
 
 // crashed is what the process dies of.
@@ -126,7 +142,7 @@ func (w *world) start() {
 	if w.confirmed {
 		marks = w
 	}
-	w.loop = New(w, w.kernel, w, marks, w, w.clock, zap.NewNop(), metrics, w.settings)
+	w.loop = New(w, picky{w.kernel, w}, w, marks, w, w.clock, zap.NewNop(), metrics, w.settings)
 	w.metrics = metrics
 }
 
