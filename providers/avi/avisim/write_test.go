@@ -240,6 +240,8 @@ func TestReferencesInEverySpelling(t *testing.T) {
 			t.Errorf("%s became %v", ref, got)
 		}
 	}
+	odd := b.create("healthmonitor", object{"name": "50%/x", "type": "HEALTH_MONITOR_TCP"}) // its name is not escaped behind the #
+	b.create("pool", object{"name": "odd", "health_monitor_refs": []any{odd["url"]}})
 	p := b.create("pool", object{"name": "c", "cloud_ref": "/api/cloud?name=other", "vrf_ref": "/api/vrfcontext/?name=global&cloud=other"})
 	vrf := b.get("/api/vrfcontext?name=global&cloud_ref.name=other").want(200).json()
 	if p["vrf_ref"] != at(vrf, "results", 0, "url").(string)+"#global" {

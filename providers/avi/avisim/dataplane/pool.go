@@ -26,7 +26,7 @@ type pool struct {
 // server is one of a pool. Its pool's lock guards it.
 type server struct {
 	avisim.PoolServer
-	up          bool
+	up          bool // and enabled
 	connections int
 	credit      int // of the weighted round robin
 
@@ -105,7 +105,7 @@ func (p *pool) endConnections(s *server) {
 func (p *pool) choose(client netip.Addr) (address netip.AddrPort, gone context.Context, done func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	ready := slices.DeleteFunc(slices.Clone(p.order), func(s *server) bool { return !s.Enabled || !s.up })
+	ready := slices.DeleteFunc(slices.Clone(p.order), func(s *server) bool { return !s.up })
 	if len(ready) == 0 {
 		return netip.AddrPort{}, nil, nil
 	}
