@@ -54,7 +54,10 @@ func (r *reporter) Refused(f model.Refusal) {
 		log = r.log.Info // the agent of every Node with a Pod of that Service says it
 	}
 	log(f.Message, zap.String("reason", string(f.Reason)), zap.String("pod", f.Pod), zap.String("service", f.Service))
+	r.event(f)
+}
 
+func (r *reporter) event(f model.Refusal) {
 	note := f.Message
 	if len(note) > noteLimit {
 		note = strings.ToValidUTF8(note[:noteLimit-3], "") + "..."
@@ -72,6 +75,12 @@ func (r *reporter) Refused(f model.Refusal) {
 	default:
 		r.recorder.Eventf(pod, service, corev1.EventTypeWarning, string(f.Reason), action, "%s", note)
 	}
+}
+
+// Changed is about one that lasts. Its end and its beginning are what the log is about.
+func (r *reporter) Changed(f model.Refusal) {
+	r.log.Debug(f.Message, zap.String("reason", string(f.Reason)), zap.String("pod", f.Pod), zap.String("service", f.Service))
+	r.event(f)
 }
 
 func (r *reporter) Withdrawn(f model.Refusal) {

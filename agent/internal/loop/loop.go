@@ -59,9 +59,10 @@ type Publisher interface {
 	Failure(uid string) error
 }
 
-// Reporter tells people, once each time something begins.
+// Reporter tells people. A refusal is one while Reason, PodUID and Service stay; its message joins all there are about that.
 type Reporter interface {
-	Refused(model.Refusal)
+	Refused(model.Refusal)   // it begins
+	Changed(model.Refusal)   // it lasts, with another message; at most once a minute
 	Withdrawn(model.Refusal) // it no longer applies
 }
 
@@ -112,7 +113,7 @@ type Loop struct {
 	fresh    bool                    // when we last looked, the kernel had no tables of ours
 	recool   map[model.Key]time.Time // cooling ports that the kernel does not know of
 	repaired time.Time               // when the kernel was last compared
-	reported map[model.Refusal]bool
+	told     map[subject]told
 	arrived  map[string]time.Time // since when a Pod needs what is not published yet, by UID
 	// withdrawals is what confirms that a port is free.
 	withdrawals withdrawals
@@ -133,7 +134,7 @@ func New(inv Inventory, kernel Dataplane, pub Publisher, marks Watermarks, rep R
 		alloc:       ports.New(s.Range, s.Cursor, s.JointPorts),
 		entries:     map[model.Key]*entry{},
 		recool:      map[model.Key]time.Time{},
-		reported:    map[model.Refusal]bool{},
+		told:        map[subject]told{},
 		arrived:     map[string]time.Time{},
 		withdrawals: newWithdrawals(),
 	}

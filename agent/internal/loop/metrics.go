@@ -46,7 +46,7 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	}
 	m := &Metrics{
 		InUse:       gauge("ports_in_use", "Node ports that belong to a Pod.", "protocol", "family"),
-		Free:        gauge("ports_free", "Node ports of portRange that a Pod could have at once, as far as no other process holds them.", "protocol", "family"),
+		Free:        gauge("ports_free", "Node ports of portRange that a Pod could have at once, as far as no other process holds them; with sameNodePortPerProtocol those that are free for all protocols.", "protocol", "family"),
 		Cooling:     gauge("ports_cooling", "Freed node ports that no other Pod may have yet.", "protocol", "family"),
 		Unconfirmed: gauge("ports_unconfirmed", "Cooling node ports whose time is over and that wait for the watermark of a load balancer.", "protocol", "family"),
 		Missing:     gauge("ports_missing", "Node ports that Pods wait for.", "protocol", "family"),
@@ -54,7 +54,7 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 		Sync: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "npl_agent_sync_duration_seconds", Help: "How long a pass over the Node took.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14)}, []string{"result"}),
 		Propagation: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "npl_agent_propagation_seconds",
-			Help: "Time from the event of a Pod to the API server's answer that its annotation lists all its node ports.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 18)}),
+			Help: "Time from the event of a Pod to the API server's answer that its annotation lists all its node ports, with the time it waited for a free port.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 18)}),
 		Transactions: counter("kernel_transactions_total", "Changes of node ports written to the kernel, by result.", "result"),
 		Repairs:      prometheus.NewCounter(prometheus.CounterOpts{Name: "npl_agent_repairs_total", Help: "Parts of our nftables tables that somebody changed and that were restored."}),
 		Patches:      counter("annotation_patches_total", "Annotations written, by result.", "result"),
@@ -119,6 +119,7 @@ type census struct {
 	cooling   map[model.Key]time.Time
 	hostPorts map[model.Key]string
 	missing   []model.ID
+	joint     bool // a number is given for all protocols
 }
 
 // pool is where node ports are given independently of other pools.
@@ -129,10 +130,12 @@ type pool struct {
 
 func (m *Metrics) ports(r ports.Range, c census, now time.Time) {
 	inUse, cooling, unconfirmed, missing := map[pool]int{}, map[pool]int{}, map[pool]int{}, map[pool]int{}
-	taken := map[model.Key]bool{}
+	protocols, taken := []npl.Protocol{npl.TCP, npl.UDP, npl.SCTP}, map[model.Key]bool{}
 	take := func(k model.Key) {
-		if r.Contains(k.NodePort) {
-			taken[k] = true
+		for _, p := range protocols {
+			if r.Contains(k.NodePort) && (c.joint || p == k.Protocol) {
+				taken[model.Key{Protocol: p, Family: k.Family, NodePort: k.NodePort}] = true
+			}
 		}
 	}
 	for k := range c.owners {
@@ -156,7 +159,7 @@ func (m *Metrics) ports(r ports.Range, c census, now time.Time) {
 	for k := range taken {
 		free[pool{k.Protocol, k.Family}]--
 	}
-	for _, p := range []npl.Protocol{npl.TCP, npl.UDP, npl.SCTP} {
+	for _, p := range protocols {
 		for _, f := range []npl.Family{npl.IPv4, npl.IPv6} {
 			at := pool{p, f}
 			m.InUse.WithLabelValues(string(p), string(f)).Set(float64(inUse[at]))
@@ -168,9 +171,9 @@ func (m *Metrics) ports(r ports.Range, c census, now time.Time) {
 	}
 }
 
-func (m *Metrics) refusals(refusals map[model.Refusal]bool) {
+func (m *Metrics) refusals(refusals []model.Refusal) {
 	byReason := map[model.Reason]int{}
-	for r := range refusals {
+	for _, r := range refusals {
 		byReason[r.Reason]++
 	}
 	for _, r := range Reasons() {

@@ -93,22 +93,11 @@ func (l *Loop) Kernel() error {
 // report tells people, metrics and the status document what the pass came to.
 func (l *Loop) report(now time.Time, v view, missing []model.ID, err, kernelErr error) {
 	slices.SortFunc(v.refusals, model.Refusal.Compare)
-	current := map[model.Refusal]bool{}
-	for _, r := range v.refusals {
-		if !current[r] && !l.reported[r] {
-			l.reporter.Refused(r)
-		}
-		current[r] = true
-	}
-	for r := range l.reported {
-		if !current[r] {
-			l.reporter.Withdrawn(r)
-		}
-	}
-	l.reported = current
+	refusals := slices.Compact(slices.Clone(v.refusals))
+	l.tell(now, refusals)
 	cooling := l.alloc.Cooling()
-	l.metrics.refusals(current)
-	l.metrics.ports(l.settings.Range, census{owners: l.alloc.Owners(), cooling: cooling, hostPorts: v.model.HostPorts, missing: missing}, now)
+	l.metrics.refusals(refusals)
+	l.metrics.ports(l.settings.Range, census{owners: l.alloc.Owners(), cooling: cooling, hostPorts: v.model.HostPorts, missing: missing, joint: l.settings.JointPorts}, now)
 
 	d := Document{
 		Node: l.inventory.Node().Name, At: now, Addresses: []netip.Addr{}, PortRange: PortRange(l.settings.Range),

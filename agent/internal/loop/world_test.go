@@ -57,11 +57,11 @@ type world struct {
 	balancers map[string]*balancer
 	marksErr  error
 
-	desired map[string]publish.Desired // what the loop wants published and the API does not have yet
-	apiDown bool
-	patches int
-	refused []model.Refusal
-	log     []string // writes in the order in which they happened
+	desired                     map[string]publish.Desired // what the loop wants published and the API does not have yet
+	apiDown                     bool
+	patches                     int
+	refused, changed, withdrawn []model.Refusal
+	log                         []string // writes in the order in which they happened
 
 	picky   map[dataplane.Key]bool // ports that the kernel refuses to free
 	crashIn int                    // operations until the process dies; 0 = it lives
@@ -394,7 +394,8 @@ func (w *world) flush() {
 // Reporter.
 
 func (w *world) Refused(r model.Refusal)   { w.refused = append(w.refused, r) }
-func (w *world) Withdrawn(r model.Refusal) {}
+func (w *world) Changed(r model.Refusal)   { w.changed = append(w.changed, r) }
+func (w *world) Withdrawn(r model.Refusal) { w.withdrawn = append(w.withdrawn, r) }
 
 // Kernel.
 

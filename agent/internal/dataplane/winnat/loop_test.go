@@ -42,6 +42,7 @@ func (c *cluster) Version() string                { return "1" }
 func (c *cluster) Since(model.Pod) string         { return "1" }
 func (c *cluster) Failure(string) error           { return nil }
 func (c *cluster) Refused(r model.Refusal)        { c.refused = append(c.refused, r) }
+func (c *cluster) Changed(model.Refusal)          {}
 func (c *cluster) Withdrawn(model.Refusal)        {}
 
 func (c *cluster) Published(p model.Pod) ([]npl.Mapping, error) {
