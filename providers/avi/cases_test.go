@@ -261,7 +261,7 @@ func TestAVI43LostAnswersMakeNoDuplicates(t *testing.T) {
 					}
 				}
 				for count, times := range counts {
-					if count.Method == "POST" && count.Endpoint == "/api/"+typ {
+					if count.Method == http.MethodPost && count.Endpoint == "/api/"+typ {
 						total += times
 					}
 				}

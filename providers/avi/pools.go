@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 
@@ -222,9 +223,7 @@ func (p *Provider) writeHelper(ctx context.Context, inv *inventory, k providers.
 	if o.UUID == "" {
 		body := map[string]any{"name": h.name, "markers": p.names.markers(marker{markService, []string{serviceOf(k).String()}},
 			marker{markPort, []string{fmt.Sprintf("%d/%s", k.Port, k.Protocol)}})}
-		for name, value := range h.fields {
-			body[name] = value
-		}
+		maps.Copy(body, h.fields)
 		var err error
 		if o, _, err = p.client.Create(ctx, h.typ, h.name, body, p.names.owns); err != nil {
 			return err
@@ -238,9 +237,7 @@ func (p *Provider) writeHelper(ctx context.Context, inv *inventory, k providers.
 	if h.typ == typePersistence {
 		fields = map[string]any{}
 	}
-	for name, value := range h.fields {
-		fields[name] = value
-	}
+	maps.Copy(fields, h.fields)
 	o, err := p.client.Update(ctx, o, func(client.Object) (map[string]any, error) { return fields, nil })
 	if err == nil {
 		inv.setHelper(k, h.typ, h.name, o)

@@ -116,6 +116,7 @@ type blueprint struct {
 func (n names) draw(k providers.Key, s providers.PoolSettings) (blueprint, error) {
 	b := blueprint{algorithm: "LB_ALGORITHM_ROUND_ROBIN"}
 	switch s.Algorithm {
+	case "", providers.RoundRobin:
 	case providers.LeastConnections:
 		b.algorithm = "LB_ALGORITHM_LEAST_CONNECTIONS"
 	case providers.SourceHash:
@@ -159,6 +160,7 @@ func (n names) monitor(k providers.Key, m providers.Monitor) (string, *helper, e
 			return "", nil, fmt.Errorf("a monitor that exists: its name is empty")
 		}
 		return m.Name, nil, nil
+	case providers.MonitorTCP, providers.MonitorHTTP, providers.MonitorHTTPS, providers.MonitorUDP:
 	case "":
 		m.Type = map[providers.Protocol]providers.MonitorType{providers.TCP: providers.MonitorTCP, providers.UDP: providers.MonitorUDP}[k.Protocol]
 	}

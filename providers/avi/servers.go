@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
 	"strings"
 
@@ -70,9 +71,7 @@ func (s server) MarshalJSON() ([]byte, error) {
 	if err := json.Unmarshal(fields, &known); err != nil {
 		return nil, err
 	}
-	for name, value := range known {
-		all[name] = value
-	}
+	maps.Copy(all, known)
 	return json.Marshal(all)
 }
 

@@ -21,10 +21,10 @@ func poolSettings(c providers.Capabilities) []providers.PoolSettings {
 	}
 	for _, kind := range c.Monitors {
 		m := providers.Monitor{Type: kind}
-		switch kind {
-		case providers.MonitorExisting:
+		if kind == providers.MonitorExisting {
 			continue // its name is the load balancer's; the provider has a test of its own
-		case providers.MonitorHTTP, providers.MonitorHTTPS:
+		}
+		if kind == providers.MonitorHTTP || kind == providers.MonitorHTTPS {
 			m.Path, m.Host = "/healthz", "shop.example"
 		}
 		out = append(out, providers.PoolSettings{Monitor: m})

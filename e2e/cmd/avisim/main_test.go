@@ -66,7 +66,7 @@ func TestServesWithACertificateThatItWrites(t *testing.T) {
 	}
 	io.Copy(io.Discard, response.Body)
 	response.Body.Close()
-	if response.StatusCode != 200 {
+	if response.StatusCode != http.StatusOK {
 		t.Errorf("login: %d", response.StatusCode)
 	}
 	if line := <-errs; !strings.Contains(line, "POST 200 /login") || strings.Contains(line, "secret") {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/cookiejar"
 	"net/netip"
@@ -151,9 +152,7 @@ func (b *browser) try(method, path string, body any) (*answer, error) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	for name, values := range b.header {
-		request.Header[name] = values
-	}
+	maps.Copy(request.Header, b.header)
 	if body != nil && request.Header.Get("Content-Type") == "" {
 		request.Header.Set("Content-Type", "application/json")
 	}

@@ -3,6 +3,7 @@ package avisim
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"strconv"
 )
@@ -54,9 +55,7 @@ func (r *reply) with(name, value string) *reply {
 
 // send writes the answer; cut sends half of the body and then ends the connection.
 func (r *reply) send(w http.ResponseWriter, cut bool) {
-	for name, values := range r.header {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), r.header)
 	w.Header().Set("Content-Length", strconv.Itoa(len(r.body)))
 	w.WriteHeader(r.status)
 	if !cut {

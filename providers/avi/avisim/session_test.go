@@ -193,7 +193,7 @@ func TestReadsNeedTheCSRFTokenWhereTheRuleSaysSo(t *testing.T) {
 func TestBasicAuthenticationOnlyWhereItIsAllowed(t *testing.T) {
 	for allowed, status := range map[bool]int{false: 401, true: 200} {
 		b := start(t, avisim.Config{BasicAuth: allowed}).anonymous()
-		request, _ := http.NewRequest("GET", b.url, nil)
+		request, _ := http.NewRequest(http.MethodGet, b.url, nil)
 		request.SetBasicAuth(username, password)
 		b.header.Set("Authorization", request.Header.Get("Authorization"))
 		b.get("/api/pool").want(status)

@@ -79,13 +79,13 @@ func (p *udpPort) flow(client netip.AddrPort) *net.UDPConn {
 	p.flows[client] = server
 	p.dataplane.running.Go(func() {
 		defer done()
-		p.answers(client, server, gone)
+		p.answers(gone, client, server)
 	})
 	return server
 }
 
 // answers carries a server's datagrams back until the flow is idle or the server is gone.
-func (p *udpPort) answers(client netip.AddrPort, server *net.UDPConn, gone context.Context) {
+func (p *udpPort) answers(gone context.Context, client netip.AddrPort, server *net.UDPConn) {
 	for _, ctx := range []context.Context{p.ctx, gone} {
 		stop := context.AfterFunc(ctx, func() { server.Close() }) //nolint:errcheck // that ends the reading
 		defer stop()

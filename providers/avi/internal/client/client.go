@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -265,9 +266,7 @@ func (c *Client) List(ctx context.Context, typ string, query url.Values) ([]Obje
 
 func (c *Client) listOnce(ctx context.Context, typ string, query url.Values) (objects []Object, whole bool, err error) {
 	q := url.Values{"include_name": {"true"}, "page_size": {"200"}, "sort": {"name"}}
-	for name, values := range query {
-		q[name] = values
-	}
+	maps.Copy(q, query)
 	seen := map[string]bool{}
 	visited := map[string]bool{}
 	count := -1

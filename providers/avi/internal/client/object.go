@@ -84,11 +84,11 @@ type Ref struct {
 func ParseRef(text string) Ref {
 	text, name, _ := strings.Cut(text, "#")
 	path, query, _ := strings.Cut(text, "?")
-	at := strings.Index(path, "/api/")
-	if at < 0 {
+	_, below, is := strings.Cut(path, "/api/")
+	if !is {
 		return Ref{UUID: path, Name: name}
 	}
-	typ, uuid, _ := strings.Cut(strings.TrimLeft(path[at+len("/api/"):], "/"), "/")
+	typ, uuid, _ := strings.Cut(strings.TrimLeft(below, "/"), "/")
 	r := Ref{Type: typ, UUID: strings.Trim(uuid, "/"), Name: name}
 	for pair := range strings.SplitSeq(query, "&") {
 		if value, is := strings.CutPrefix(pair, "name="); is && r.Name == "" {

@@ -212,8 +212,8 @@ func checkVersion(version string, body []byte) error {
 			Min     json.RawMessage `json:"min_version"` // a number, 18.2
 		} `json:"version"`
 	}
-	if json.Unmarshal(body, &answer) != nil {
-		return nil
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return nil //nolint:nilerr // an answer that says nothing of versions is none that refuses ours
 	}
 	oldest, newest := strings.Trim(string(answer.Version.Min), `"`), answer.Version.Version
 	if (oldest != "" && CompareVersions(version, oldest) < 0) || (newest != "" && CompareVersions(version, newest) > 0) {
