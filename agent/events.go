@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/fnv"
@@ -11,6 +12,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/events"
 
 	"github.com/nplbridge/nplbridge/agent/internal/loop"
@@ -41,7 +43,7 @@ func EventReasons() []EventReason {
 }
 
 // reporter makes refusals into Events: on the Pod, with the Service as the related object, or on the Service if it is about that alone.
-// The recorder joins repeated ones.
+// The recorder counts repeated ones up.
 type reporter struct {
 	recorder   events.EventRecorder
 	serviceUID func(namespace, name string) types.UID
@@ -65,6 +67,9 @@ func (r *reporter) event(f model.Refusal) {
 	pod, service := object("Pod", f.Pod, types.UID(f.PodUID)), object("Service", f.Service, "")
 	if service != nil {
 		service.UID = r.serviceUID(service.Namespace, service.Name)
+	}
+	if regarding := cmp.Or(pod, service); regarding != nil { // else the recorder takes what differs in its note only for the same; sink takes it off again
+		regarding.FieldPath = digest(note)
 	}
 	switch {
 	case pod == nil && service == nil:
@@ -96,21 +101,19 @@ func object(kind, s string, uid types.UID) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: kind, Namespace: namespace, Name: name, UID: uid}
 }
 
-// sink writes Events to the API server. What is about a Service alone is found by the agent of every Node that runs a Pod of it, a
-// thousand perhaps, and nothing elects one of them. So the name of such an Event is made of what it says: the first agent creates it,
-// and to the others it is there already. It is never counted up: that would be a write per Node again.
+// sink writes Events to the API server. The name of one on a Pod or a Service is made of what it says: a changed message is an Event of
+// its own, and an agent that starts again finds that it has said it.
+//
+// What is about a Service alone is found by the agent of every Node that runs a Pod of it, a thousand perhaps, and nothing elects one of
+// them. The first agent creates that Event, and to the others it is there already. It is never counted up: that would be a write per Node
+// again.
 type sink struct{ events.EventSink }
 
 func (s sink) Create(ctx context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {
-	if event.Regarding.Kind != "Service" {
+	if !named(event) {
 		return s.EventSink.Create(ctx, event)
 	}
-	sum := fnv.New64a()
-	for _, part := range []string{string(event.Regarding.UID), event.Reason, event.Note} {
-		_, _ = sum.Write([]byte(part + "\x00")) // a hash never fails
-	}
-	event = event.DeepCopy()
-	event.Name = fmt.Sprintf("%s.%016x", event.Regarding.Name, sum.Sum64())
+	event = rename(event)
 	created, err := s.EventSink.Create(ctx, event)
 	if apierrors.IsAlreadyExists(err) {
 		return event, nil
@@ -119,8 +122,40 @@ func (s sink) Create(ctx context.Context, event *eventsv1.Event) (*eventsv1.Even
 }
 
 func (s sink) Patch(ctx context.Context, event *eventsv1.Event, data []byte) (*eventsv1.Event, error) {
-	if event.Regarding.Kind != "Service" {
-		return s.EventSink.Patch(ctx, event, data)
+	switch {
+	case event.Regarding.Kind == "Service":
+		return event, nil
+	case named(event):
+		event = rename(event)
 	}
-	return event, nil
+	return s.EventSink.Patch(ctx, event, data)
+}
+
+// named reports whether an Event gets its name from what it says.
+func named(event *eventsv1.Event) bool {
+	return event.Regarding.Kind == "Service" || event.Regarding.Kind == "Pod"
+}
+
+func rename(event *eventsv1.Event) *eventsv1.Event {
+	event = event.DeepCopy()
+	event.Regarding.FieldPath = ""
+	said := []string{string(event.Regarding.UID), event.Reason, event.Note}
+	if event.Related != nil {
+		said = append(said, event.Related.Name)
+	}
+	name := event.Regarding.Name
+	if longest := validation.DNS1123SubdomainMaxLength - 17; len(name) > longest {
+		name = strings.TrimRight(name[:longest], ".-")
+	}
+	event.Name = name + "." + digest(said...)
+	return event
+}
+
+// digest returns 16 hexadecimal digits.
+func digest(parts ...string) string {
+	sum := fnv.New64a()
+	for _, part := range parts {
+		_, _ = sum.Write([]byte(part + "\x00")) // a hash never fails
+	}
+	return fmt.Sprintf("%016x", sum.Sum64())
 }

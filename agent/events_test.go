@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
@@ -33,12 +35,16 @@ func TestRefusalIsAnEvent(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			core, logs := observer.New(zap.DebugLevel)
 			recorder := events.NewFakeRecorder(2)
-			(&reporter{recorder: recorder, serviceUID: noUID, log: zap.New(core)}).Refused(tt.in)
+			r := &reporter{recorder: recorder, serviceUID: noUID, log: zap.New(core)}
+			r.Refused(tt.in)
+			r.Changed(tt.in)
 			close(recorder.Events)
-			if got := <-recorder.Events; got != tt.event {
-				t.Errorf("Event %q, want %q", got, tt.event)
+			for e := range recorder.Events {
+				if e != tt.event {
+					t.Errorf("Event %q, want %q", e, tt.event)
+				}
 			}
-			if got := logs.All(); len(got) != 1 || got[0].Message != tt.in.Message || got[0].Level != tt.level {
+			if got := logs.All(); len(got) != 2 || got[0].Message != tt.in.Message || got[0].Level != tt.level || got[1].Message != tt.in.Message || got[1].Level != zap.DebugLevel {
 				t.Errorf("log %v", got)
 			}
 		})
@@ -86,11 +92,82 @@ func TestOneEventOnAServiceFromAllNodes(t *testing.T) {
 	if got := len(list()); got != 3 {
 		t.Errorf("%d Events, want one more for another type, and one for another Service of that name", got)
 	}
-	// On a Pod, every refusal is an Event of its own.
-	for range 2 {
-		say(model.Refusal{Reason: "R", PodUID: "u", Pod: "default/a", Message: "m"})
+}
+
+// What is refused for a Pod is an Event for each thing that was said about it. The recorder alone drops what differs in the note only.
+func TestChangedMessageIsAnotherEventOnThePod(t *testing.T) {
+	client := fake.NewClientset()
+	broadcaster := events.NewBroadcaster(sink{&events.EventSinkImpl{Interface: client.EventsV1()}})
+	defer broadcaster.Shutdown()
+	if err := broadcaster.StartRecordingToSinkWithContext(t.Context()); err != nil {
+		t.Fatal(err)
 	}
-	if got := len(list()); got != 5 {
-		t.Errorf("%d Events, want two more on the Pod", got)
+	r := &reporter{recorder: broadcaster.NewRecorder(scheme.Scheme, "npl-agent"), serviceUID: noUID, log: zap.NewNop()}
+	list := func() map[string]eventsv1.Event {
+		got, err := client.EventsV1().Events("default").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		notes := map[string]eventsv1.Event{}
+		for _, e := range got.Items {
+			notes[string(e.Regarding.UID)+" "+e.Related.Name+" "+e.Note] = e
+			if e.Regarding.FieldPath != "" {
+				t.Errorf("the Event is about %q of the Pod", e.Regarding.FieldPath)
+			}
+		}
+		if len(notes) != len(got.Items) {
+			t.Errorf("an Event is there twice: %v", got.Items)
+		}
+		return notes
 	}
+	written := func(n int) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("%d Events", n), func() bool { return len(list()) == n })
+	}
+	f := model.Refusal{Reason: "R", PodUID: "u", Pod: "default/" + strings.Repeat("a", 251) + ".b", Service: "default/s", Message: "one"}
+	r.Refused(f)
+	written(1)
+	f.Message = "two"
+	r.Changed(f)
+	written(2)
+	f.Service = "default/t"
+	r.Refused(f)
+	written(3)
+	f.PodUID = "v"
+	r.Refused(f)
+	written(4)
+	r.Refused(f) // ended, and began again
+	eventually(t, "the Event is counted up", func() bool { e := list()["v t two"]; return e.Series != nil && e.Series.Count == 2 })
+	for name, e := range list() {
+		if len(validation.IsDNS1123Subdomain(e.Name)) > 0 {
+			t.Errorf("%s: name %q", name, e.Name)
+		}
+	}
+	s := model.Refusal{Reason: "R", Service: "other/s", Message: "one"}
+	r.Refused(s)
+	s.Message = "two"
+	r.Changed(s)
+	eventually(t, "two Events on the Service", func() bool {
+		got, err := client.EventsV1().Events("other").List(t.Context(), metav1.ListOptions{})
+		return err == nil && len(got.Items) == 2
+	})
+	// Another process, which says the same again.
+	broadcaster = events.NewBroadcaster(sink{&events.EventSinkImpl{Interface: client.EventsV1()}})
+	defer broadcaster.Shutdown()
+	if err := broadcaster.StartRecordingToSinkWithContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := len(client.Actions())
+	r.recorder = broadcaster.NewRecorder(scheme.Scheme, "npl-agent")
+	r.Refused(f)
+	creations := func() (n int) {
+		for _, a := range client.Actions()[before:] {
+			if a.GetVerb() == "create" {
+				n++
+			}
+		}
+		return n
+	}
+	eventually(t, "the agent has written", func() bool { return creations() > 0 })
+	written(4)
 }
