@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nplbridge/nplbridge/agent/internal/loop"
 	"github.com/nplbridge/nplbridge/agent/watermark"
 )
 
@@ -111,12 +113,17 @@ func TestPortWaitsForTheWatermarkInItsNamespace(t *testing.T) {
 func TestPropagationIsCountedFromTheEventOfThePod(t *testing.T) {
 	c, k := start(t), newKernel()
 	c.addService("web", 8080)
-	_, reg, _ := c.agentOn(k, config())
+	a, reg, _ := c.agentOn(k, config())
 	c.addPod("node-1", "p", "u", "")
 	c.addPod("node-1", "q", "v", "10.0.0.2")
 	eventually(t, "annotation", func() bool { return c.annotation("q") != "" })
 	eventually(t, "q is counted", func() bool { return sample(t, reg, "npl_agent_propagation_seconds", "") == 1 })
-	// A Service that comes later is no event of the Pod.
+	// A pass that knows of a later Pod has seen that q has what it needs. This one is never served: it has no address of the family.
+	c.addPod("node-1", "later", "w", "2001:db8::1")
+	eventually(t, "the later Pod is refused", func() bool {
+		return slices.ContainsFunc(a.Status().(StatusDocument).Refusals, func(r loop.RefusalStatus) bool { return r.Pod == "default/later" })
+	})
+	// A Service that comes after that is no event of the Pod.
 	c.addService("again", 8081)
 	eventually(t, "both ports", func() bool { return strings.Contains(c.annotation("q"), "8081") })
 	if got := sample(t, reg, "npl_agent_propagation_seconds", ""); got != 1 {
