@@ -46,7 +46,7 @@ func table() settings.Table {
 			},
 			{
 				Key: "coolDown", Kind: settings.Duration, Default: d.CoolDown, Example: "5m",
-				Doc: "how long a freed port stays unused, 0s to 24h; with portReuse coolDown long enough for every load balancer to have forgotten it. With portReuse confirmed the default is 1m",
+				Doc: "how long a freed port stays unused, 0s, or 1ms to 24h; with portReuse coolDown long enough for every load balancer to have forgotten it. With portReuse confirmed the default is 1m",
 			},
 			{
 				Key: "portReuse", Default: d.PortReuse, Example: "confirmed",
