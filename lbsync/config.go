@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,14 +20,31 @@ import (
 type Config struct {
 	// Instance names this installation, "namespace/name" of the Helm release; part of every ownership mark.
 	Instance string
-	// ProviderName is the provider instance; the Services of loadBalancerClass "nplbridge.io/<ProviderName>" are ours.
-	ProviderName string
-	// HandleUnclassed takes Services of type LoadBalancer without a loadBalancerClass, too.
+	// Providers names the provider instances; the Services of loadBalancerClass "nplbridge.io/<name>" are ours. At least one.
+	Providers []string
+	// HandleUnclassed puts Services of type LoadBalancer without a loadBalancerClass on the first provider.
 	HandleUnclassed bool
-	// ServiceType is where members come from; only "NodePortLocal" for now.
+	// ServiceType is where members come from unless a Service says otherwise.
 	ServiceType string
-	// AddressPools are the prefixes or ranges that VIPs are taken from, in order of preference.
-	AddressPools []AddressRange
+	// PortRange is where npl-agents take node ports from; a mapping outside it is taken only if the Pod declares that host port. The
+	// zero value takes any.
+	PortRange PortRange
+	// NodePortSelector are the labels of the Nodes that are members with ServiceType NodePort; empty selects all.
+	NodePortSelector map[string]string
+	// NamespaceSelector are the labels of the Namespaces whose Services are ours; empty selects all.
+	NamespaceSelector map[string]string
+	// BlockedNamespaces are Namespaces whose Services are never ours.
+	BlockedNamespaces []string
+	// AddressPools are what VIPs are taken from, in order of preference.
+	AddressPools []AddressPool
+	// GuardHold is how long the loss of more than half of a pool is held at least when no event explains it; 0 to 24h, 0 is no guard.
+	GuardHold time.Duration
+	// GateTimeout opens the readiness gate of a Pod that waited so long for a load balancer; 0 to 24h, 0 never does.
+	GateTimeout time.Duration
+	// DrainOnCordon drains the members on a Node that is cordoned, too.
+	DrainOnCordon bool
+	// DryRun plans and reports and writes nothing, to load balancers or to Kubernetes.
+	DryRun bool
 	// DrainLimit is the longest a member stays Draining; 0 to 24h.
 	DrainLimit time.Duration
 	// Resync is how often the load balancer is read back; 10s to 24h.
@@ -35,6 +53,22 @@ type Config struct {
 	LeaseNamespace, LeaseName string
 	// Identity of this process in the Lease; required, unique.
 	Identity string
+}
+
+// PortRange is an inclusive range of ports; zero is none.
+type PortRange struct{ First, Last uint16 }
+
+// AddressPool is a set of addresses that VIPs are taken from.
+type AddressPool struct {
+	Name   string // unique; what annotations.AddressPool names
+	Ranges []AddressRange
+	// Providers are the provider instances that may use it; empty is all.
+	Providers []string
+	// Namespaces and the labels of Services that may use it; empty is all.
+	Namespaces []string
+	Selector   map[string]string
+	// OnRequest keeps it for Services that name it or an address in it.
+	OnRequest bool
 }
 
 // AddressRange is an inclusive range of addresses of one family, First <= Last.
@@ -48,12 +82,12 @@ func (r AddressRange) String() string {
 	return r.First.String() + "-" + r.Last.String()
 }
 
-// NodePortLocal is the ServiceType that takes members from the Pods' annotation.
-const NodePortLocal = "NodePortLocal"
-
-// DefaultConfig returns the defaults. Instance, ProviderName, the Lease and Identity have none.
+// DefaultConfig returns the defaults. Instance, Providers, the Lease and Identity have none.
 func DefaultConfig() Config {
-	return Config{ServiceType: NodePortLocal, DrainLimit: 5 * time.Minute, Resync: 5 * time.Minute}
+	return Config{
+		ServiceType: string(annotations.NodePortLocal), DrainLimit: 5 * time.Minute, Resync: 5 * time.Minute,
+		GuardHold: time.Minute, GateTimeout: 10 * time.Minute,
+	}
 }
 
 // Validate returns every problem of the configuration, each naming the setting, its value and what would be right.
@@ -65,13 +99,21 @@ func (c Config) Validate() error {
 	if namespace, name, ok := strings.Cut(c.Instance, "/"); !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
 		bad("instance", c.Instance, `write "namespace/name" of the installation`)
 	}
-	if problems := validation.IsQualifiedName(annotations.ClassPrefix + c.ProviderName); len(problems) > 0 || c.ProviderName == "" {
-		bad("providerName", c.ProviderName, `write a name such as "haproxy"; it makes the loadBalancerClass "`+annotations.ClassPrefix+`<providerName>"`)
+	if len(c.Providers) == 0 {
+		bad("providerName", "", "name at least one provider")
 	}
-	if c.ServiceType != NodePortLocal {
-		bad("serviceType", c.ServiceType, "write "+NodePortLocal)
+	for i, name := range c.Providers {
+		if len(validation.IsQualifiedName(annotations.ClassPrefix+name)) > 0 || name == "" || strings.ContainsAny(name, "=, ") {
+			bad("providerName", name, `write a name such as "haproxy"; it makes the loadBalancerClass "`+annotations.ClassPrefix+`<providerName>"`)
+		}
+		if slices.Contains(c.Providers[:i], name) {
+			bad("providerName", name, "give each provider a name of its own")
+		}
 	}
-	for _, r := range c.AddressPools {
+	if c.ServiceType != string(annotations.NodePortLocal) {
+		bad("serviceType", c.ServiceType, "write "+string(annotations.NodePortLocal))
+	}
+	for _, r := range c.ranges() {
 		if !r.First.IsValid() || !r.Last.IsValid() || r.First.Is4() != r.Last.Is4() || r.Last.Less(r.First) {
 			bad("addressPools", r, "write two addresses of one family, the lower one first")
 		}
@@ -148,4 +190,12 @@ func rangeOf(p netip.Prefix) AddressRange {
 		}
 	}
 	return r
+}
+
+// ranges returns the ranges of all address pools.
+func (c Config) ranges() (out []AddressRange) {
+	for _, pool := range c.AddressPools {
+		out = append(out, pool.Ranges...)
+	}
+	return out
 }

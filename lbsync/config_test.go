@@ -57,10 +57,10 @@ func TestValidate(t *testing.T) {
 	}
 	for setting, edit := range map[string]func(*Config){
 		"instance":     func(c *Config) { c.Instance = "nplbridge" },
-		"providerName": func(c *Config) { c.ProviderName = "a b" },
+		"providerName": func(c *Config) { c.Providers = []string{"a b"} },
 		"serviceType":  func(c *Config) { c.ServiceType = "ClusterIP" },
 		"addressPools": func(c *Config) {
-			c.AddressPools = []AddressRange{{netip.MustParseAddr("1.2.3.4"), netip.MustParseAddr("1.2.3.3")}}
+			c.AddressPools = []AddressPool{{Name: "p", Ranges: []AddressRange{{netip.MustParseAddr("1.2.3.4"), netip.MustParseAddr("1.2.3.3")}}}}
 		},
 		"drainLimit":     func(c *Config) { c.DrainLimit = 25 * time.Hour },
 		"resync":         func(c *Config) { c.Resync = time.Second },

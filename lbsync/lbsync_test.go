@@ -34,6 +34,11 @@ import (
 
 var owner = providers.Owner{ClusterUID: "c1", Instance: "nplbridge-system/nplbridge"}
 
+// open returns the load balancer as one provider instance.
+func (w *world) open() map[string]providers.Provider {
+	return map[string]providers.Provider{"memory": w.lb.Open(owner)}
+}
+
 // world is a fake API server and a load balancer in memory.
 type world struct {
 	t      *testing.T
@@ -70,16 +75,16 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 
 func config(identity string) Config {
 	c := DefaultConfig()
-	c.Instance, c.ProviderName, c.Identity = owner.Instance, "memory", identity
+	c.Instance, c.Providers, c.Identity = owner.Instance, []string{"memory"}, identity
 	c.LeaseNamespace, c.LeaseName = "nplbridge-system", "nplbridge-lbsync"
-	c.AddressPools = []AddressRange{{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.9")}}
+	c.AddressPools = []AddressPool{{Name: "default", Ranges: []AddressRange{{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.9")}}}}
 	return c
 }
 
 // start runs a Syncer until stop is called or the test ends.
 func (w *world) start(identity string) (s *Syncer, stop func()) {
 	w.t.Helper()
-	s, err := newSyncer(config(identity), w.client, w.lb.Open(owner), zaptest.NewLogger(w.t), prometheus.NewRegistry(), w.clock)
+	s, err := newSyncer(config(identity), w.client, w.open(), zaptest.NewLogger(w.t), prometheus.NewRegistry(), w.clock)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -206,7 +211,7 @@ func TestEndToEnd(t *testing.T) {
 		t.Errorf("ingress %+v", ingress)
 	}
 	if !slices.Contains(got.Finalizers, annotations.Finalizer) || got.Annotations[npl.EnabledAnnotation] != "true" ||
-		got.Annotations[annotations.EnabledBy] != owner.Instance || got.Annotations[annotations.AssignedIPs] != "192.0.2.1" {
+		got.Annotations[annotations.EnabledBy] != owner.Instance || got.Annotations[annotations.AssignedIPs] != "memory=192.0.2.1" {
 		t.Errorf("finalizers %v, annotations %v", got.Finalizers, got.Annotations)
 	}
 
@@ -329,7 +334,7 @@ func TestUnreachableOrEmptyDeletesNothing(t *testing.T) {
 			}
 			return true, nil, apierrors.NewServerTimeout(schema.GroupResource{Resource: "pods"}, "list", 1)
 		})
-		s, err := New(config("three"), mute.client, w.lb.Open(owner), zaptest.NewLogger(t), prometheus.NewRegistry())
+		s, err := New(config("three"), mute.client, w.open(), zaptest.NewLogger(t), prometheus.NewRegistry())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -379,7 +384,7 @@ func TestTypeChange(t *testing.T) {
 // I5: a Service that another lbsync manages is left alone, and one Event says so.
 func TestManagedByOther(t *testing.T) {
 	web := service("web")
-	web.Annotations = map[string]string{annotations.ManagedBy: "other/one/memory"}
+	web.Annotations = map[string]string{annotations.ManagedBy: "other/one/lease"}
 	web.Finalizers = []string{annotations.Finalizer}
 	w := newWorld(t, node(), web, pod("web", 1))
 	w.start("one")

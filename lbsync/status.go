@@ -28,9 +28,9 @@ func (s *Syncer) Checks() []Check {
 			return nil
 		}},
 		{"load-balancer", func() error {
-			l := s.loop.Load()
+			l := s.balancers[0].loop.Load()
 			switch {
-			case l == nil && !s.local:
+			case l == nil && !s.balancers[0].local:
 				return nil
 			case l == nil:
 				return errors.New("waiting for the caches")
@@ -90,10 +90,10 @@ type MemberStatus struct {
 // Status returns a Document.
 func (s *Syncer) Status() any {
 	d := Document{
-		Instance: s.cfg.Instance, Identity: s.cfg.Identity, Provider: s.cfg.ProviderName,
-		Kind: s.provider.Capabilities().Name, Leading: s.leading.Load(), Services: []ServiceStatus{},
+		Instance: s.cfg.Instance, Identity: s.cfg.Identity, Provider: s.balancers[0].name,
+		Kind: s.balancers[0].provider.Capabilities().Name, Leading: s.leading.Load(), Services: []ServiceStatus{},
 	}
-	l := s.loop.Load()
+	l := s.balancers[0].loop.Load()
 	if l == nil {
 		return d
 	}

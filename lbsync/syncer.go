@@ -25,57 +25,70 @@ import (
 	"github.com/nplbridge/nplbridge/providers"
 )
 
-// Syncer is one running lbsync. The one that holds the Lease writes Services and, unless the load balancer is local, the
-// load balancer; a local load balancer is written by the Syncer beside it whether that leads or not.
+// Syncer is one running lbsync. The one that holds the Lease writes Services and every remote load balancer; a local load
+// balancer is written by the Syncer beside it whether that leads or not.
 type Syncer struct {
-	cfg      Config
-	client   kubernetes.Interface
-	provider providers.Provider
-	local    bool
-	log      *zap.Logger
-	clock    clock.WithTicker
+	cfg    Config
+	client kubernetes.Interface
+	log    *zap.Logger
+	clock  clock.WithTicker
 
-	watch   *inventory.Watch
-	lease   *lease.Lease
-	metrics *loop.Metrics
-	leader  prometheus.Gauge
+	watch     *inventory.Watch
+	lease     *lease.Lease
+	balancers []*balancer // in the order of Config.Providers
+	leader    prometheus.Gauge
 
 	leading    atomic.Bool
-	loop       atomic.Pointer[loop.Loop]         // nil before it runs, and where another leads a remote load balancer
 	controller atomic.Pointer[status.Controller] // nil unless leading
 }
 
-// New returns a Syncer that has not started. The caller closes the provider after Run.
-func New(cfg Config, client kubernetes.Interface, provider providers.Provider, log *zap.Logger, reg prometheus.Registerer) (*Syncer, error) {
-	return newSyncer(cfg, client, provider, log, reg, clock.RealClock{})
+// balancer is one load balancer and the loop that writes it.
+type balancer struct {
+	name     string
+	provider providers.Provider
+	local    bool
+	metrics  *loop.Metrics
+	loop     atomic.Pointer[loop.Loop] // nil before it runs, and where another leads a remote load balancer
 }
 
-func newSyncer(cfg Config, client kubernetes.Interface, provider providers.Provider, log *zap.Logger, reg prometheus.Registerer,
+// New returns a Syncer that has not started; balancers holds a provider for each name in Config.Providers. The caller closes them
+// after Run.
+func New(cfg Config, client kubernetes.Interface, balancers map[string]providers.Provider, log *zap.Logger, reg prometheus.Registerer) (*Syncer, error) {
+	return newSyncer(cfg, client, balancers, log, reg, clock.RealClock{})
+}
+
+func newSyncer(cfg Config, client kubernetes.Interface, balancers map[string]providers.Provider, log *zap.Logger, reg prometheus.Registerer,
 	clk clock.WithTicker,
 ) (*Syncer, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("lbsync configuration: %w", err)
 	}
 	selection := inventory.Selection{
-		Class:     annotations.ClassPrefix + cfg.ProviderName,
-		Unclassed: cfg.HandleUnclassed,
-		Manager:   cfg.Instance + "/" + cfg.ProviderName,
+		Instances: cfg.Providers,
+		Manager:   cfg.Instance + "/" + cfg.LeaseName,
+		Source:    annotations.Source(cfg.ServiceType),
 	}
-	for _, r := range cfg.AddressPools {
+	if cfg.HandleUnclassed {
+		selection.Unclassed = cfg.Providers[0]
+	}
+	for _, r := range cfg.ranges() {
 		selection.Pools = append(selection.Pools, vip.Range(r))
 	}
 	watch, err := inventory.NewWatch(client, selection, clk)
 	if err != nil {
 		return nil, err
 	}
-	metrics, err := loop.NewMetrics(reg)
-	if err != nil {
-		return nil, fmt.Errorf("register metrics: %w", err)
-	}
 	s := &Syncer{
-		cfg: cfg, client: client, provider: provider, local: provider.Capabilities().Local, log: log, clock: clk,
-		watch: watch, metrics: metrics,
+		cfg: cfg, client: client, log: log, clock: clk, watch: watch,
 		leader: prometheus.NewGauge(prometheus.GaugeOpts{Name: "lbsync_leader", Help: "1 where the Lease is held, else 0."}),
+	}
+	for _, name := range cfg.Providers {
+		metrics, err := loop.NewMetrics(prometheus.WrapRegistererWith(prometheus.Labels{"provider": name}, reg))
+		if err != nil {
+			return nil, fmt.Errorf("register metrics of provider %s: %w", name, err)
+		}
+		provider := balancers[name]
+		s.balancers = append(s.balancers, &balancer{name: name, provider: provider, local: provider.Capabilities().Local, metrics: metrics})
 	}
 	if err := reg.Register(s.leader); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
@@ -122,14 +135,18 @@ func (s *Syncer) Run(ctx context.Context) error {
 
 	var working sync.WaitGroup
 	defer working.Wait()
-	if s.local {
-		working.Go(func() { s.work(ctx, func() error { return nil }) })
+	for _, b := range s.balancers {
+		if b.local {
+			working.Go(func() { s.work(ctx, b, func() error { return nil }) })
+		}
 	}
 	return s.lease.Run(ctx, func(term context.Context) {
 		var working sync.WaitGroup
 		defer working.Wait()
-		if !s.local {
-			working.Go(func() { s.work(term, s.lease.Fence) })
+		for _, b := range s.balancers {
+			if !b.local {
+				working.Go(func() { s.work(term, b, s.lease.Fence) })
+			}
 		}
 		s.speak(term, recorder)
 	})
@@ -142,18 +159,20 @@ const (
 	localCall  = 30 * time.Second
 )
 
-// work runs the loop until ctx ends.
-func (s *Syncer) work(ctx context.Context, fence func() error) {
+// work runs the loop of one load balancer until ctx ends.
+func (s *Syncer) work(ctx context.Context, b *balancer, fence func() error) {
 	cfg := loop.Config{
-		DrainLimit: s.cfg.DrainLimit, Resync: s.cfg.Resync,
+		Instance: b.name, DrainLimit: s.cfg.DrainLimit, Resync: s.cfg.Resync,
 		DrainPoll: 5 * time.Second, CallTimeout: remoteCall, Gap: 5 * time.Millisecond,
 	}
-	if s.local {
+	if b.local {
 		cfg.DrainPoll, cfg.CallTimeout = time.Second, localCall
 	}
-	l := loop.New(cfg, s.watch.Index, s.provider, fence, s.tell, s.metrics, s.clock, s.log)
-	s.loop.Store(l)
-	defer s.loop.CompareAndSwap(l, nil)
+	feed := s.watch.Index.Feed(s.clock.Now())
+	defer feed.Close()
+	l := loop.New(cfg, feed, b.provider, fence, s.tell, b.metrics, s.clock, s.log.With(zap.String("provider", b.name)))
+	b.loop.Store(l)
+	defer b.loop.CompareAndSwap(l, nil)
 	l.Run(ctx)
 }
 
@@ -163,13 +182,13 @@ func (s *Syncer) speak(ctx context.Context, recorder events.EventRecorder) {
 		Selection: s.watch.Selection, Instance: s.cfg.Instance, Client: s.client, Services: s.watch,
 		Recorder: recorder, Clock: s.clock, Log: s.log,
 		Report: func(key model.ServiceKey) (loop.Report, bool) {
-			if l := s.loop.Load(); l != nil {
+			if l := s.balancers[0].loop.Load(); l != nil {
 				return l.Report(key)
 			}
 			return loop.Report{}, false
 		},
 		Trouble: func() error {
-			if l := s.loop.Load(); l != nil {
+			if l := s.balancers[0].loop.Load(); l != nil {
 				return l.Health().Observe
 			}
 			return nil

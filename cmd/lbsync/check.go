@@ -42,7 +42,7 @@ func checkCommand() *cobra.Command {
 		}
 		return []program.Step{
 			program.RightsStep(permissions(cfg)),
-			{Name: "load balancer " + cfg.ProviderName, Run: func(ctx context.Context, client kubernetes.Interface) error {
+			{Name: "load balancer " + cfg.Providers[0], Run: func(ctx context.Context, client kubernetes.Interface) error {
 				p, err := open(ctx, cfg, build, client, zap.NewNop())
 				if err != nil {
 					return err

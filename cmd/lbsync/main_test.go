@@ -32,7 +32,7 @@ func TestDocs(t *testing.T) {
 	}
 	balancer := providertest.NewLoadBalancer(providertest.MemoryCapabilities()).Open(providers.Owner{ClusterUID: "u", Instance: cfg.Instance})
 	metrics := drift.NewMetrics()
-	if _, err := lbsync.New(cfg, fake.NewClientset(), balancer, zap.NewNop(), metrics); err != nil {
+	if _, err := lbsync.New(cfg, fake.NewClientset(), map[string]providers.Provider{cfg.Providers[0]: balancer}, zap.NewNop(), metrics); err != nil {
 		t.Fatal(err)
 	}
 	metrics.Reference(t, "../../docs/reference/metrics.md", "lbsync")

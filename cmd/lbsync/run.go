@@ -67,7 +67,7 @@ func service(ctx context.Context, cfg lbsync.Config, build builder, client kuber
 	if err != nil {
 		return program.Service{}, err
 	}
-	s, err := lbsync.New(cfg, client, p, log, metrics)
+	s, err := lbsync.New(cfg, client, map[string]providers.Provider{cfg.Providers[0]: p}, log, metrics)
 	if err != nil {
 		return program.Service{}, errors.Join(err, p.Close())
 	}

@@ -69,23 +69,30 @@ func table() settings.Table {
 
 // config turns settings into lbsync's configuration. Errors are about settings.
 func config(v *settings.Values) (lbsync.Config, error) {
+	d := lbsync.DefaultConfig()
 	c := lbsync.Config{
 		Instance:        v.String("instance"),
-		ProviderName:    v.String("providerName"),
+		Providers:       []string{v.String("providerName")},
 		HandleUnclassed: v.Bool("handleUnclassed"),
 		ServiceType:     v.String("serviceType"),
 		DrainLimit:      v.Duration("drainLimit"),
+		GuardHold:       d.GuardHold,
+		GateTimeout:     d.GateTimeout,
 		Resync:          v.Duration("resync"),
 		LeaseNamespace:  v.String("leaseNamespace"),
 		LeaseName:       v.String("leaseName"),
 		Identity:        v.String("identity"),
 	}
+	pool := lbsync.AddressPool{Name: "default"}
 	for _, text := range v.List("addressPools") {
 		r, err := lbsync.ParseAddressRange(text)
 		if err != nil {
 			return lbsync.Config{}, v.Reject("addressPools", err.Error())
 		}
-		c.AddressPools = append(c.AddressPools, r)
+		pool.Ranges = append(pool.Ranges, r)
+	}
+	if len(pool.Ranges) > 0 {
+		c.AddressPools = []lbsync.AddressPool{pool}
 	}
 	if c.Identity == "" {
 		host, err := os.Hostname()

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 )
 
 // Metrics is a registry that remembers what was registered, so that it can be described before any series exists.
@@ -35,7 +36,7 @@ func (m *Metrics) MustRegister(all ...prometheus.Collector) {
 }
 
 // desc takes prometheus.Desc apart, which has no accessors.
-var desc = regexp.MustCompile(`^Desc\{fqName: "([^"]*)", help: "([^"]*)"(?:, unit: "[^"]*")?, constLabels: \{[^}]*\}, variableLabels: \{([^}]*)\}`)
+var desc = regexp.MustCompile(`^Desc\{fqName: "([^"]*)", help: "([^"]*)"(?:, unit: "[^"]*")?, constLabels: \{([^}]*)\}, variableLabels: \{([^}]*)\}`)
 
 // Reference compares the metrics with their part of the Markdown file, a table sorted by name.
 func (m *Metrics) Reference(t *testing.T, file, part string) {
@@ -51,9 +52,9 @@ func (m *Metrics) Reference(t *testing.T, file, part string) {
 				t.Fatalf("cannot read %s", d)
 			}
 			var labels []string
-			if found[3] != "" {
-				for label := range strings.SplitSeq(found[3], ",") {
-					labels = append(labels, "`"+label+"`")
+			for label := range strings.SplitSeq(found[3]+","+found[4], ",") {
+				if name, _, _ := strings.Cut(label, "="); name != "" { // a constant label has a value as well
+					labels = append(labels, "`"+name+"`")
 				}
 			}
 			help := strings.ReplaceAll(strings.TrimSuffix(found[2], "."), "|", `\|`)
@@ -64,13 +65,30 @@ func (m *Metrics) Reference(t *testing.T, file, part string) {
 	Compare(t, file, part, "| Name | Type | Labels | Meaning |\n|---|---|---|---|\n"+strings.Join(rows, ""))
 }
 
+// kind returns the type of what c collects, or what it is itself while it has collected nothing.
 func kind(c prometheus.Collector) string {
+	series := make(chan prometheus.Metric, 1024)
+	c.Collect(series)
+	close(series)
+	for m := range series {
+		var out dto.Metric
+		switch err := m.Write(&out); {
+		case err != nil:
+			return err.Error()
+		case out.GetHistogram() != nil:
+			return "histogram"
+		case out.GetCounter() != nil:
+			return "counter"
+		default:
+			return "gauge"
+		}
+	}
 	switch c.(type) {
-	case *prometheus.HistogramVec, prometheus.Histogram:
+	case *prometheus.HistogramVec:
 		return "histogram"
-	case *prometheus.GaugeVec, prometheus.Gauge: // before Counter: a Gauge has all that a Counter has
+	case *prometheus.GaugeVec:
 		return "gauge"
-	case *prometheus.CounterVec, prometheus.Counter:
+	case *prometheus.CounterVec:
 		return "counter"
 	default:
 		return ""

@@ -4,6 +4,7 @@ package annotations
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -17,6 +18,20 @@ const (
 	LoadBalancerIPs = "nplbridge.io/load-balancer-ips"
 	// Algorithm is how the pool chooses a member, see ParseAlgorithm.
 	Algorithm = "nplbridge.io/algorithm"
+	// ServiceType is the Source of members.
+	ServiceType = "nplbridge.io/service-type"
+	// Providers are the provider instances that the Service is on, separated by commas.
+	Providers = "nplbridge.io/providers"
+	// Pool puts members into pools of others: "<port>=<instance>:<pool>,...".
+	Pool = "nplbridge.io/pool"
+	// AddressPool names the address pool that VIPs come from.
+	AddressPool = "nplbridge.io/address-pool"
+	// SharedVIP names, within the Namespace, a group of Services that have the same VIPs on different ports.
+	SharedVIP = "nplbridge.io/shared-vip"
+	// AllowRemoval, "true", lets go what the guard holds.
+	AllowRemoval = "nplbridge.io/allow-removal"
+	// Abandon names provider instances, separated by commas, whose load balancer is gone for good.
+	Abandon = "nplbridge.io/abandon"
 )
 
 // Keys that lbsync sets on a Service and takes back.
@@ -64,6 +79,35 @@ func FormatAddresses(addrs []netip.Addr) string {
 		fields = append(fields, a.String())
 	}
 	return strings.Join(fields, ",")
+}
+
+// ParseAssigned reads AssignedIPs: "<instance>=<addresses>" for each provider instance, separated by blanks. A value without an
+// instance is that of the first, which is how it was written when there was but one.
+func ParseAssigned(s, first string) (map[string][]netip.Addr, error) {
+	out := map[string][]netip.Addr{}
+	for field := range strings.FieldsSeq(s) {
+		instance, list, named := strings.Cut(field, "=")
+		if !named {
+			instance, list = first, field
+		}
+		addrs, err := ParseAddresses(list)
+		if err != nil {
+			return nil, err
+		}
+		out[instance] = addrs
+	}
+	return out, nil
+}
+
+// FormatAssigned is the inverse of ParseAssigned.
+func FormatAssigned(assigned map[string][]netip.Addr) string {
+	var fields []string
+	for _, instance := range slices.Sorted(maps.Keys(assigned)) {
+		if len(assigned[instance]) > 0 {
+			fields = append(fields, instance+"="+FormatAddresses(assigned[instance]))
+		}
+	}
+	return strings.Join(fields, " ")
 }
 
 // ParseAlgorithm reads "RoundRobin" or "LeastConnections"; empty is RoundRobin.

@@ -3,6 +3,7 @@ package inventory
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,22 +17,30 @@ import (
 
 // Selection says which Services are ours.
 type Selection struct {
-	Class     string // loadBalancerClass
-	Unclassed bool   // also those without one
-	Manager   string // our value of annotations.ManagedBy
+	Instances []string // the provider instances; each has the loadBalancerClass annotations.ClassPrefix + its name
+	Unclassed string   // the instance that Services without a class are on; empty leaves them alone
+	Manager   string   // our value of annotations.ManagedBy
 	Pools     []vip.Range
+	Source    annotations.Source // of Services that do not say
 }
 
-// Ours reports whether the Service asks for our load balancer.
-func (c Selection) Ours(s *corev1.Service) bool {
+// On returns the provider instances that the Service asks for, sorted.
+func (c Selection) On(s *corev1.Service) []string {
 	if s.Spec.Type != corev1.ServiceTypeLoadBalancer {
-		return false
+		return nil
 	}
+	instance := c.Unclassed
 	if class := s.Spec.LoadBalancerClass; class != nil {
-		return *class == c.Class
+		instance, _ = strings.CutPrefix(*class, annotations.ClassPrefix)
 	}
-	return c.Unclassed
+	if instance == "" || !slices.Contains(c.Instances, instance) {
+		return nil
+	}
+	return []string{instance}
 }
+
+// Ours reports whether the Service asks for any load balancer of ours.
+func (c Selection) Ours(s *corev1.Service) bool { return len(c.On(s)) > 0 }
 
 // Admitted reports whether the Service carries our finalizer: the finalizer, and nobody else's name beside it.
 func (c Selection) Admitted(s *corev1.Service) bool {
@@ -46,11 +55,11 @@ func (c Selection) Service(s *corev1.Service) model.Service {
 		ServiceKey:      model.ServiceKey{Namespace: s.Namespace, Name: s.Name},
 		UID:             string(s.UID),
 		Created:         s.CreationTimestamp.Time,
-		Ours:            c.Ours(s),
+		On:              c.On(s),
 		Admitted:        c.Admitted(s),
 		Deleting:        s.DeletionTimestamp != nil,
 		ManagedByOther:  manager != "" && manager != c.Manager,
-		Unservable:      len(s.Spec.LoadBalancerSourceRanges) > 0,
+		Source:          c.Source,
 		Selector:        s.Spec.Selector,
 		PublishNotReady: s.Spec.PublishNotReadyAddresses,
 	}
@@ -76,13 +85,16 @@ func (c Selection) Service(s *corev1.Service) model.Service {
 		out.Ports = append(out.Ports, port)
 	}
 	if assigned := s.Annotations[annotations.AssignedIPs]; assigned != "" {
-		if vips, err := annotations.ParseAddresses(assigned); err == nil {
-			out.VIPs = slices.DeleteFunc(vips, func(a netip.Addr) bool { return !c.inPools(a) })
+		if vips, err := annotations.ParseAssigned(assigned, c.Instances[0]); err == nil {
+			for instance := range vips {
+				vips[instance] = slices.DeleteFunc(vips[instance], func(a netip.Addr) bool { return !c.inPools(a) })
+			}
+			out.VIPs = vips
 		}
 	}
-	if algorithm, err := annotations.ParseAlgorithm(s.Annotations[annotations.Algorithm]); err == nil {
-		out.Algorithm = algorithm
-	}
+	algorithm, err := annotations.ParseAlgorithm(s.Annotations[annotations.Algorithm])
+	out.Wishes.Pool.Algorithm, out.Wishes.Kept.Pool = algorithm, err != nil
+	out.Wishes.Unservable = len(s.Spec.LoadBalancerSourceRanges) > 0
 	return out
 }
 

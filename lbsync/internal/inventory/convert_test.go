@@ -92,13 +92,13 @@ func TestTransform(t *testing.T) {
 }
 
 func TestSelection(t *testing.T) {
-	c := Selection{Class: "nplbridge.io/haproxy", Manager: "ns/name/haproxy", Pools: []vip.Range{{First: netip.MustParseAddr("192.0.2.1"), Last: netip.MustParseAddr("192.0.2.9")}}}
+	c := Selection{Instances: []string{"haproxy"}, Source: annotations.NodePortLocal, Manager: "ns/name/haproxy", Pools: []vip.Range{{First: netip.MustParseAddr("192.0.2.1"), Last: netip.MustParseAddr("192.0.2.9")}}}
 	service := func(edit func(*corev1.Service)) *corev1.Service {
 		s := &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: "shop", Name: "web", Finalizers: []string{annotations.Finalizer}, Annotations: map[string]string{annotations.ManagedBy: c.Manager},
 			},
-			Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: new(c.Class)},
+			Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: new("nplbridge.io/haproxy")},
 		}
 		edit(s)
 		return s
@@ -124,10 +124,13 @@ func TestSelection(t *testing.T) {
 		{"an address that is not in a pool", false, func(s *corev1.Service) { s.Annotations[annotations.AssignedIPs] = "203.0.113.5" }, true, true, false},
 		{"nonsense for an address", false, func(s *corev1.Service) { s.Annotations[annotations.AssignedIPs] = "x" }, true, true, false},
 	} {
-		c.Unclassed = test.unclassed
+		c.Unclassed = ""
+		if test.unclassed {
+			c.Unclassed = "haproxy"
+		}
 		got := c.Service(service(test.edit))
-		if got.Ours != test.ours || got.Admitted != test.admitted || (len(got.VIPs) > 0) != test.vips {
-			t.Errorf("%s: ours %t, admitted %t, VIPs %v; want %t, %t, %t", test.name, got.Ours, got.Admitted, got.VIPs, test.ours, test.admitted, test.vips)
+		if got.Ours() != test.ours || got.Admitted != test.admitted || (len(got.VIPs["haproxy"]) > 0) != test.vips {
+			t.Errorf("%s: ours %t, admitted %t, VIPs %v; want %t, %t, %t", test.name, got.Ours(), got.Admitted, got.VIPs, test.ours, test.admitted, test.vips)
 		}
 	}
 	for manager, want := range map[string]bool{"": false, c.Manager: false, "ns/other/haproxy": true} {

@@ -3,6 +3,7 @@
 package inventory
 
 import (
+	"iter"
 	"maps"
 	"net/netip"
 	"reflect"
@@ -27,11 +28,17 @@ type Index struct {
 	podsOn     map[string]map[podKey]*pod                     // by Node
 	malformed  map[string]map[podKey]*pod                     // those of podsOn whose annotation is malformed: few
 	claims     map[model.Claim]map[podKey]*pod
-	vips       map[netip.Addr]map[model.ServiceKey]*service
+	vips       map[vipKey]map[model.ServiceKey]*service
 
-	sawGo  [3]bool // by kind: the last object was seen to go
-	dirty  map[model.ServiceKey]time.Time
-	wakeUp chan struct{}
+	sawGo [3]bool // by kind: the last object was seen to go
+	feeds []*Feed
+	seen  string // resourceVersion of Pods up to which everything is in here
+}
+
+// vipKey is a VIP on one load balancer.
+type vipKey struct {
+	instance string
+	ip       netip.Addr
 }
 
 type service struct {
@@ -59,9 +66,7 @@ func NewIndex() *Index {
 		podsOn:     map[string]map[podKey]*pod{},
 		malformed:  map[string]map[podKey]*pod{},
 		claims:     map[model.Claim]map[podKey]*pod{},
-		vips:       map[netip.Addr]map[model.ServiceKey]*service{},
-		dirty:      map[model.ServiceKey]time.Time{},
-		wakeUp:     make(chan struct{}, 1),
+		vips:       map[vipKey]map[model.ServiceKey]*service{},
 	}
 }
 
@@ -86,7 +91,7 @@ func (x *Index) SetService(s model.Service, now time.Time) {
 			}
 		}
 	}
-	for _, vip := range s.VIPs {
+	for vip := range addresses(s) {
 		put(x.vips, vip, s.ServiceKey, entry)
 		x.touchSharers(vip, now)
 	}
@@ -111,7 +116,7 @@ func (x *Index) removeService(key model.ServiceKey, now time.Time) {
 	if term, ok := firstTerm(old.Namespace, old.Selector); ok {
 		drop(x.bySelector, term, key)
 	}
-	for _, vip := range old.VIPs {
+	for vip := range addresses(old.Service) {
 		drop(x.vips, vip, key)
 		x.touchSharers(vip, now)
 	}
@@ -265,7 +270,20 @@ func (x *Index) touchPod(p *pod, now time.Time) {
 	}
 }
 
-func (x *Index) touchSharers(vip netip.Addr, now time.Time) {
+// addresses yields the VIPs of a Service.
+func addresses(s model.Service) iter.Seq[vipKey] {
+	return func(yield func(vipKey) bool) {
+		for instance, vips := range s.VIPs {
+			for _, ip := range vips {
+				if !yield(vipKey{instance, ip}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (x *Index) touchSharers(vip vipKey, now time.Time) {
 	for key := range x.vips[vip] {
 		x.touch(key, now)
 	}

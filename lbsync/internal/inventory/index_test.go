@@ -18,7 +18,7 @@ import (
 var now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func testService(name, app string) model.Service {
-	return model.Service{ServiceKey: model.ServiceKey{Namespace: "shop", Name: name}, UID: name, Ours: true, Admitted: true,
+	return model.Service{ServiceKey: model.ServiceKey{Namespace: "shop", Name: name}, UID: name, On: []string{"lb"}, Admitted: true,
 		Selector: map[string]string{"app": app}}
 }
 
@@ -38,9 +38,10 @@ func testNode(name string) *model.Node {
 	return &model.Node{Name: name, Addresses: []netip.Addr{address(name)}}
 }
 
-func dirty(x *Index) string {
+func dirty(x *Feed) string {
 	var out []string
-	for key := range x.TakeDirty() {
+	changed, _ := x.TakeDirty()
+	for key := range changed {
 		out = append(out, key.Name)
 	}
 	slices.Sort(out)
@@ -49,13 +50,13 @@ func dirty(x *Index) string {
 
 // I8: a change costs the Services it concerns and no others.
 func TestDirty(t *testing.T) {
-	x := NewIndex()
+	x := NewIndex().Feed(now)
 	for _, name := range []string{"a", "b", "c"} {
 		x.SetService(testService(name, name), now)
 	}
 	x.SetService(testService("a2", "a"), now)
 	foreign := testService("foreign", "a")
-	foreign.Ours, foreign.Admitted = false, false
+	foreign.On, foreign.Admitted = nil, false
 	x.SetService(foreign, now)
 	x.SetNode(testNode("n1"), now)
 	x.SetNode(testNode("n2"), now)
@@ -95,12 +96,12 @@ func TestDirty(t *testing.T) {
 }
 
 func TestSharedVIP(t *testing.T) {
-	x := NewIndex()
+	x := NewIndex().Feed(now)
 	vip := []netip.Addr{netip.MustParseAddr("198.51.100.1")}
 	older, newer := testService("older", "a"), testService("newer", "b")
-	older.VIPs, newer.VIPs, newer.Created = vip, vip, now
+	older.VIPs, newer.VIPs, newer.Created = map[string][]netip.Addr{"lb": vip}, map[string][]netip.Addr{"lb": vip}, now
 	x.SetService(newer, now)
-	if v, _ := x.View(newer.ServiceKey); len(v.Service.VIPs) != 1 {
+	if v, _ := x.View(newer.ServiceKey); len(v.Service.VIPs["lb"]) != 1 {
 		t.Error("alone, it does not have its address")
 	}
 	x.TakeDirty()
@@ -108,17 +109,17 @@ func TestSharedVIP(t *testing.T) {
 	if got := dirty(x); got != "newer older" {
 		t.Errorf("dirty %q, want both", got)
 	}
-	if v, _ := x.View(newer.ServiceKey); len(v.Service.VIPs) != 0 {
+	if v, _ := x.View(newer.ServiceKey); len(v.Service.VIPs["lb"]) != 0 {
 		t.Error("the newer Service has the older one's address")
 	}
-	if v, _ := x.View(older.ServiceKey); len(v.Service.VIPs) != 1 {
+	if v, _ := x.View(older.ServiceKey); len(v.Service.VIPs["lb"]) != 1 {
 		t.Error("the older Service lost its address")
 	}
 }
 
 // I6: an emptiness that nobody saw come about is not believed.
 func TestBelievable(t *testing.T) {
-	x := NewIndex()
+	x := NewIndex().Feed(now)
 	if x.Believable() {
 		t.Error("nothing at all is believed")
 	}
@@ -146,7 +147,7 @@ func TestBelievable(t *testing.T) {
 // competitors changed was made dirty.
 func TestIndexProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		x := NewIndex()
+		x := NewIndex().Feed(now)
 		services, pods, nodes := map[string]model.Service{}, map[string]*model.Pod{}, map[string]*model.Node{}
 		naive := func() map[string]string {
 			out := map[string]string{}
@@ -224,7 +225,7 @@ func TestIndexProperties(t *testing.T) {
 			if got := indexed(); fmt.Sprint(got) != fmt.Sprint(after) {
 				t.Fatalf("the Index has\n%v\nwant\n%v", got, after)
 			}
-			dirty := x.TakeDirty()
+			dirty, _ := x.TakeDirty()
 			for name, view := range after {
 				old, had := before[name]
 				if _, is := dirty[model.ServiceKey{Namespace: "shop", Name: name}]; !is && (!had || old != view) {
@@ -237,7 +238,7 @@ func TestIndexProperties(t *testing.T) {
 
 // What an annotation had is remembered for as long as its members may stay, and no longer.
 func TestWithdrawn(t *testing.T) {
-	x := NewIndex()
+	x := NewIndex().Feed(now)
 	x.SetService(testService("a", "a"), now)
 	x.SetNode(testNode("n1"), now)
 	withdrawn := func(at time.Time, p *model.Pod) int {

@@ -63,15 +63,19 @@ func (x *Index) View(key model.ServiceKey) (v View, ok bool) {
 }
 
 // uncontested drops the VIPs that an older Service has, too: whoever may edit annotations must not get traffic that way.
-func (x *Index) uncontested(s *service) []netip.Addr {
-	return slices.DeleteFunc(slices.Clone(s.VIPs), func(vip netip.Addr) bool {
-		for _, other := range x.vips[vip] {
-			if older(other, s) && other.Ours {
-				return true
+func (x *Index) uncontested(s *service) map[string][]netip.Addr {
+	out := make(map[string][]netip.Addr, len(s.VIPs))
+	for instance, vips := range s.VIPs {
+		out[instance] = slices.DeleteFunc(slices.Clone(vips), func(vip netip.Addr) bool {
+			for _, other := range x.vips[vipKey{instance, vip}] {
+				if older(other, s) && other.Ours() {
+					return true
+				}
 			}
-		}
-		return false
-	})
+			return false
+		})
+	}
+	return out
 }
 
 func older(a, b *service) bool {
@@ -92,18 +96,6 @@ func (x *Index) Claimants(c model.Claim, podUID string) []string {
 	return out
 }
 
-// Dirty is signalled when a Service has become dirty.
-func (x *Index) Dirty() <-chan struct{} { return x.wakeUp }
-
-// TakeDirty returns the Services that became dirty since the last call, with the time of the first change to each.
-func (x *Index) TakeDirty() map[model.ServiceKey]time.Time {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	out := x.dirty
-	x.dirty = map[model.ServiceKey]time.Time{}
-	return out
-}
-
 // Keys returns every Service, sorted.
 func (x *Index) Keys() []model.ServiceKey {
 	x.mu.Lock()
@@ -121,14 +113,10 @@ func (x *Index) Counts() (services, pods, nodes int) {
 }
 
 func (x *Index) touch(key model.ServiceKey, now time.Time) {
-	if s := x.services[key]; s != nil && !s.Ours && !s.Admitted {
-		return // the load balancer knows nothing of it, and will not
+	if s := x.services[key]; s != nil && !s.Ours() && !s.Admitted {
+		return // no load balancer knows anything of it, or will
 	}
-	if _, is := x.dirty[key]; !is {
-		x.dirty[key] = now
-	}
-	select {
-	case x.wakeUp <- struct{}{}:
-	default:
+	for _, f := range x.feeds {
+		f.touch(key, now)
 	}
 }

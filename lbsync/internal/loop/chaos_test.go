@@ -31,7 +31,7 @@ func TestConverges(t *testing.T) {
 				r.service(app.Draw(rt, "app"), func(s *model.Service) { s.Ports[0].Port = 81 })
 			},
 			"service of no class": func() {
-				r.service(app.Draw(rt, "app"), func(s *model.Service) { s.Ours = false })
+				r.service(app.Draw(rt, "app"), func(s *model.Service) { s.On = nil })
 			},
 			"no service": func() {
 				r.x.DeleteService(model.ServiceKey{Namespace: "shop", Name: app.Draw(rt, "app")}, true, r.clock.Now())

@@ -15,10 +15,10 @@ import (
 	"github.com/nplbridge/nplbridge/providers"
 )
 
-// Source is the cluster; inventory.Index is one.
+// Source is the cluster; inventory.Feed is one.
 type Source interface {
 	Dirty() <-chan struct{}
-	TakeDirty() map[model.ServiceKey]time.Time
+	TakeDirty() (dirty map[model.ServiceKey]time.Time, seen string)
 	View(model.ServiceKey) (inventory.View, bool)
 	Keys() []model.ServiceKey
 	Claimants(c model.Claim, podUID string) []string
@@ -27,6 +27,7 @@ type Source interface {
 
 // Config is how the loop works.
 type Config struct {
+	Instance    string        // name of the provider instance
 	DrainLimit  time.Duration // the longest a member stays Draining
 	Resync      time.Duration // between two readings of the whole load balancer
 	DrainPoll   time.Duration // between two readings while members are draining

@@ -27,7 +27,7 @@ var owner = providers.Owner{ClusterUID: "c1", Instance: "ns/name"}
 // rig is a loop driven by hand, one cycle at a time, so that nothing in these tests depends on timing.
 type rig struct {
 	t       testing.TB
-	x       *inventory.Index
+	x       *inventory.Feed
 	lb      *providertest.LoadBalancer
 	clock   *clocktesting.FakeClock
 	loop    *Loop
@@ -38,7 +38,7 @@ type rig struct {
 
 func newRig(t testing.TB) *rig {
 	r := &rig{
-		t: t, x: inventory.NewIndex(), lb: providertest.NewLoadBalancer(providertest.MemoryCapabilities()),
+		t: t, x: inventory.NewIndex().Feed(time.Time{}), lb: providertest.NewLoadBalancer(providertest.MemoryCapabilities()),
 		clock: clocktesting.NewFakeClock(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)),
 	}
 	r.x.SetNode(&model.Node{Name: "node-1", Addresses: []netip.Addr{nodeIP}}, r.clock.Now())
@@ -52,7 +52,7 @@ func (r *rig) restart() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	cfg := Config{DrainLimit: 5 * time.Minute, Resync: 5 * time.Minute, DrainPoll: time.Second, CallTimeout: time.Minute}
+	cfg := Config{Instance: "lb", DrainLimit: 5 * time.Minute, Resync: 5 * time.Minute, DrainPoll: time.Second, CallTimeout: time.Minute}
 	r.loop = New(cfg, r.x, r.lb.Open(owner), func() error { return r.fence },
 		func(key model.ServiceKey) { r.reports = append(r.reports, key) }, metrics, r.clock, zap.NewNop())
 }
@@ -76,10 +76,10 @@ var nodeIP = netip.MustParseAddr("198.51.100.11")
 
 func (r *rig) service(name string, edit ...func(*model.Service)) {
 	s := model.Service{
-		ServiceKey: model.ServiceKey{Namespace: "shop", Name: name}, UID: name, Ours: true, Admitted: true,
-		Selector: map[string]string{"app": name}, Families: []npl.Family{npl.IPv4}, Algorithm: providers.RoundRobin,
+		ServiceKey: model.ServiceKey{Namespace: "shop", Name: name}, UID: name, On: []string{"lb"}, Admitted: true,
+		Selector: map[string]string{"app": name}, Families: []npl.Family{npl.IPv4},
 		Ports: []model.ServicePort{{Port: 80, Protocol: providers.TCP, TargetNumber: 8080}},
-		VIPs:  []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, name[len(name)-1]})},
+		VIPs:  map[string][]netip.Addr{"lb": {netip.AddrFrom4([4]byte{192, 0, 2, name[len(name)-1]})}},
 	}
 	for _, e := range edit {
 		e(&s)

@@ -18,12 +18,19 @@ type Report struct {
 	Ports    []PortReport // of the Service, and whatever else of it cannot be removed; sorted by Key
 	Refusals []model.Refusal
 	Pools    []providers.Pool // as acknowledged by the load balancer
+	// Health is what the load balancer last said of members; a member that is absent is not known.
+	Health map[providers.Key]map[providers.MemberID]providers.MemberStatus
+	// Seen is the resourceVersion of Pods that this rests on.
+	Seen string
 }
 
 // PortReport is one port of the Service.
 type PortReport struct {
 	Key         providers.Key
-	Unsupported bool         // the load balancer cannot balance its protocol
+	Unsupported bool         // the load balancer cannot do what this port asks for, see Cannot
+	Cannot      string       // what it cannot do, in one sentence; it may do the rest
+	Attached    string       // the pool of somebody else that members are put into
+	Guarded     int          // members that the guard holds
 	Programmed  bool         // everything wanted is acknowledged
 	VIPs        []netip.Addr // of the virtual server that is there; empty when there is none
 	Kind        providers.Kind

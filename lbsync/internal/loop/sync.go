@@ -49,7 +49,8 @@ func (l *Loop) settled() {
 
 // collect returns the Services to look at, sorted.
 func (l *Loop) collect(now time.Time) []model.ServiceKey {
-	for key, at := range l.source.TakeDirty() {
+	dirty, _ := l.source.TakeDirty()
+	for key, at := range dirty {
 		l.todo[key] = true
 		if first, waiting := l.since[key]; !waiting || at.Before(first) {
 			l.since[key] = at
@@ -110,7 +111,7 @@ func (l *Loop) plan(todo []model.ServiceKey, wanted map[model.ServiceKey]model.O
 
 func (l *Loop) build(key model.ServiceKey, view inventory.View, now time.Time) model.Output {
 	in := model.Input{
-		Service: view.Service, Endpoints: view.Endpoints, Claimants: l.source.Claimants,
+		Instance: l.cfg.Instance, Service: view.Service, Endpoints: view.Endpoints, Claimants: l.source.Claimants,
 		Capabilities: l.provider.Capabilities(), DrainLimit: l.cfg.DrainLimit, Now: now,
 	}
 	if h := l.picture[key]; h != nil {

@@ -10,8 +10,9 @@ import (
 	"github.com/nplbridge/nplbridge/providers"
 )
 
-// Input is one Service with everything that decides about its pools.
+// Input is one Service with everything that decides about its pools on one load balancer.
 type Input struct {
+	Instance  string // of the provider
 	Service   Service
 	Endpoints []Endpoint // the Pods it selects
 
@@ -46,7 +47,7 @@ type Port struct {
 // admitted, because whoever replaced it dropped our finalizer, keeps the ports that it has, and gets nothing new.
 func Build(in Input) Output {
 	var out Output
-	if !in.Service.Wanted() {
+	if !in.Service.Wanted(in.Instance) {
 		return out
 	}
 	for _, port := range in.Service.Ports {
@@ -77,8 +78,8 @@ func Build(in Input) Output {
 // virtualServer keeps the one that is there while the assignment or the finalizer is missing: the Lease holder is about
 // to restore them.
 func virtualServer(in *Input, key providers.Key) (providers.VirtualServer, bool) {
-	if in.Service.Admitted && len(in.Service.VIPs) > 0 {
-		return providers.VirtualServer{Key: key, VIPs: in.Service.VIPs, Port: key.Port}, true
+	if vips := in.Service.VIPs[in.Instance]; in.Service.Admitted && len(vips) > 0 {
+		return providers.VirtualServer{Key: key, VIPs: vips, Port: key.Port}, true
 	}
 	if vs := in.CurrentVS[key]; vs != nil {
 		return *vs, true
@@ -107,15 +108,14 @@ func (b *builder) build() providers.Pool {
 	b.fallBack()
 	b.limit()
 	slices.SortFunc(b.members, providers.CompareMembers)
-	algorithm := b.in.Service.Algorithm
+	settings := b.in.Service.Wishes.Pool
 	switch {
-	case algorithm != "":
-	case b.current != nil:
-		algorithm = b.current.Settings.Algorithm
-	default:
-		algorithm = providers.RoundRobin
+	case b.in.Service.Wishes.Kept.Pool && b.current != nil:
+		settings = b.current.Settings
+	case settings.Algorithm == "":
+		settings.Algorithm = providers.RoundRobin
 	}
-	return providers.Pool{Key: b.key, Settings: providers.PoolSettings{Algorithm: algorithm}, Members: b.members}
+	return providers.Pool{Key: b.key, Settings: settings, Members: b.members}
 }
 
 // endpoint enters the members of one Pod.

@@ -32,11 +32,11 @@ type world struct {
 func newWorld() *world {
 	w := &world{claims: map[Claim][]*Pod{}}
 	w.Input = Input{
+		Instance: "lb",
 		Service: Service{
-			ServiceKey: ServiceKey{"shop", "web"}, Ours: true, Admitted: true, Families: []npl.Family{npl.IPv4},
-			Ports:     []ServicePort{{Port: 80, Protocol: providers.TCP, TargetNumber: 8080}},
-			VIPs:      []netip.Addr{netip.MustParseAddr("198.51.100.1")},
-			Algorithm: providers.RoundRobin,
+			ServiceKey: ServiceKey{"shop", "web"}, On: []string{"lb"}, Admitted: true, Families: []npl.Family{npl.IPv4},
+			Ports: []ServicePort{{Port: 80, Protocol: providers.TCP, TargetNumber: 8080}},
+			VIPs:  map[string][]netip.Addr{"lb": {netip.MustParseAddr("198.51.100.1")}},
 		},
 		Current:   map[providers.Key]*providers.Pool{},
 		CurrentVS: map[providers.Key]*providers.VirtualServer{}, Status: map[providers.Key]map[providers.MemberID]providers.MemberStatus{},
@@ -226,7 +226,7 @@ func TestMembers(t *testing.T) {
 			with(func(w *world) { w.Service.ManagedByOther = true }), "no pool", ""},
 		{"not admitted, something of another port is there", newWorld().pod(1, nil).has(1, enabled).with(stripped).
 			with(func(w *world) { w.Service.Ports[0].Port = 81 }), "no pool", ""},
-		{"not ours", newWorld().pod(1, nil).with(func(w *world) { w.Service.Ours = false }), "no pool", ""},
+		{"not ours", newWorld().pod(1, nil).with(func(w *world) { w.Service.On = nil }), "no pool", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			out := Build(test.world.Input)
@@ -268,7 +268,7 @@ func TestPortsAndVirtualServers(t *testing.T) {
 	}
 
 	w = newWorld().pod(1, nil).has(1, providers.Enabled)
-	w.Service.VIPs, w.Service.Algorithm = nil, ""
+	w.Service.VIPs, w.Service.Wishes.Kept.Pool = nil, true
 	w.CurrentVS[key] = &providers.VirtualServer{Key: key, VIPs: []netip.Addr{netip.MustParseAddr("198.51.100.7")}, Port: 80}
 	out = Build(w.Input)
 	if len(out.State.VirtualServers) != 1 || out.State.VirtualServers[0].VIPs[0].String() != "198.51.100.7" {
@@ -286,7 +286,7 @@ func TestAdmissionLost(t *testing.T) {
 	there := netip.MustParseAddr("198.51.100.7")
 	w.CurrentVS[key] = &providers.VirtualServer{Key: key, VIPs: []netip.Addr{there}, Port: 80}
 	for _, assigned := range [][]netip.Addr{nil, {netip.MustParseAddr("198.51.100.8")}} {
-		w.Service.VIPs = assigned
+		w.Service.VIPs = map[string][]netip.Addr{"lb": assigned}
 		out := Build(w.Input)
 		if len(out.Ports) != 1 || len(out.State.Pools) != 1 || len(out.State.VirtualServers) != 1 || out.State.VirtualServers[0].VIPs[0] != there {
 			t.Errorf("with %v assigned: ports %+v, state\n%s", assigned, out.Ports, providertest.Render(out.State))

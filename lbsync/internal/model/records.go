@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nplbridge/nplbridge/agent/npl"
+	"github.com/nplbridge/nplbridge/lbsync/internal/annotations"
 	"github.com/nplbridge/nplbridge/providers"
 )
 
@@ -26,35 +27,46 @@ type Service struct {
 	UID     string
 	Created time.Time
 
-	Ours     bool // type LoadBalancer of our class
-	Admitted bool // it carries our finalizer, so writing something new to the load balancer is safe
+	// On names the provider instances that the Service asks for, sorted; empty when it asks for none of ours.
+	On       []string
+	Admitted bool // it carries our finalizer, so writing something new to a load balancer is safe
 	Deleting bool
 	// ManagedByOther is true when the Service carries the name of another lbsync, to which it is left.
 	ManagedByOther bool
-	// Unservable is true when the Service asks for a restriction that nobody here can enforce: serving it without would
-	// let in whom it keeps out.
-	Unservable bool
+	// Abandoned names the provider instances whose load balancer is gone for good, as the user says: nothing there is waited for.
+	Abandoned []string
 
+	// Source is where members come from; never empty.
+	Source          annotations.Source
 	Selector        map[string]string
 	Ports           []ServicePort
 	Families        []npl.Family
 	PublishNotReady bool
+	// LocalOnly is true with externalTrafficPolicy Local: of Nodes as members, only those with a ready Pod take traffic.
+	LocalOnly bool
 
-	VIPs      []netip.Addr        // assigned by the Lease holder, sorted; empty when none or unreadable
-	Algorithm providers.Algorithm // empty when the annotation is malformed: keep what is there
+	// VIPs are the addresses that the Lease holder has assigned, by provider instance, sorted; none where there are none or they are unreadable.
+	VIPs map[string][]netip.Addr
+	// Wishes are what the annotations ask for. What cannot be read is named in Wishes.Kept and stays as it is on the load balancer.
+	Wishes annotations.Wishes
 }
 
-// Wanted reports whether the Service is to be on the load balancer. Until it is admitted, that is only what is there.
-func (s Service) Wanted() bool {
-	return s.Ours && !s.ManagedByOther && !s.Deleting && !s.Unservable
+// Ours reports whether the Service asks for any of our provider instances.
+func (s Service) Ours() bool { return len(s.On) > 0 }
+
+// Wanted reports whether the Service is to be on the provider instance. Until it is admitted, that is only what is there.
+func (s Service) Wanted(instance string) bool {
+	return slices.Contains(s.On, instance) && !s.ManagedByOther && !s.Deleting && !s.Wishes.Unservable
 }
 
 // ServicePort is one port of a Service. Its target is a number or, when TargetNumber is 0, a name.
 type ServicePort struct {
+	Name         string
 	Port         uint16
 	Protocol     providers.Protocol
 	TargetNumber uint16
 	TargetName   string
+	NodePort     uint16 // 0 when none is allocated
 }
 
 // Pod is what the model needs of a Pod. A record is never changed after it was made.
@@ -62,14 +74,20 @@ type Pod struct {
 	Namespace, Name, UID string
 	Labels               map[string]string
 	Node                 string
+	IPs                  []netip.Addr // empty until the Pod has one
 
-	Ready        bool // condition Ready is True
+	// Ready is the condition Ready, or for a Pod with our readiness gate what Ready would be without that gate: ContainersReady and the
+	// other gates.
+	Ready        bool
 	ReadyChanged time.Time
 	Terminating  bool
 	Since        time.Time // when deletion was asked for, if Terminating
 	Finished     bool      // phase Succeeded or Failed
+	Gated        bool      // it has our readiness gate, and that is not True yet
 
-	Ports []ContainerPort // named ports of containers and sidecars
+	Ports     []ContainerPort // named ports of containers and sidecars
+	HostPorts []HostPort      // that its containers declare
+	Weight    uint8           // annotations.Weight, 1..20; 0 stands for 1
 
 	Mappings  []npl.Mapping // the good entries of the annotation
 	Malformed string        // what is wrong with the annotation; empty when nothing is
@@ -98,10 +116,24 @@ type ContainerPort struct {
 	Number   uint16
 }
 
-// Node is what the model needs of a Node.
+// HostPort is a port of the Node that a container declares.
+type HostPort struct {
+	Protocol providers.Protocol
+	Port     uint16
+}
+
+// Node is what the model needs of a Node. A record is never changed after it was made.
 type Node struct {
-	Name      string
-	Addresses []netip.Addr
+	Name, UID string
+	Labels    map[string]string
+	Addresses []netip.Addr // of type InternalIP and ExternalIP, sorted
+	Internal  []netip.Addr // of type InternalIP, in their order: what NodePort members are made of
+
+	NotReady     bool // the condition Ready is not True
+	ReadyChanged time.Time
+	Excluded     bool // label node.kubernetes.io/exclude-from-external-load-balancers
+	// Draining is true when its members take no new connections: the annotation annotations.Drain or, where configured, a cordon.
+	Draining bool
 }
 
 // Has reports whether a is an address of the Node.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -105,8 +106,9 @@ func (c *Controller) load(s *corev1.Service) {
 	if !c.Selection.Ours(s) && !c.mine(s) {
 		return
 	}
-	addrs, err := annotations.ParseAddresses(s.Annotations[annotations.AssignedIPs])
-	if err != nil {
+	assigned, err := annotations.ParseAssigned(s.Annotations[annotations.AssignedIPs], c.Selection.Instances[0])
+	addrs := slices.Concat(slices.Collect(maps.Values(assigned))...)
+	if err != nil || len(addrs) == 0 {
 		for _, i := range s.Status.LoadBalancer.Ingress {
 			if ip, err := netip.ParseAddr(i.IP); err == nil {
 				addrs = append(addrs, ip)
@@ -181,7 +183,7 @@ func (c *Controller) serve(ctx context.Context, key model.ServiceKey, s *corev1.
 		return 0, nil
 	}
 	vips, refused := c.assign(key, s)
-	s, err := c.patch(ctx, s, claim(s, c.Selection.Manager, c.Instance, vips), "")
+	s, err := c.patch(ctx, s, claim(s, c.Selection, c.Instance, vips), "")
 	if err != nil {
 		return 0, err
 	}

@@ -42,7 +42,7 @@ func newDesk(t *testing.T, services ...*corev1.Service) *desk {
 	}
 	d.Controller = &Controller{
 		Selection: inventory.Selection{
-			Class: "nplbridge.io/haproxy", Manager: "ns/one/haproxy",
+			Instances: []string{"haproxy"}, Manager: "ns/one/haproxy",
 			Pools: []vip.Range{{First: netip.MustParseAddr("192.0.2.1"), Last: netip.MustParseAddr("192.0.2.9")}},
 		},
 		Instance: "ns/one", Client: d.client, Services: d,
@@ -123,7 +123,7 @@ func TestStrippedServiceIsClaimedAgain(t *testing.T) {
 			d.load(bare)
 		}
 		d.look()
-		if got := d.Service(webKey); got.Annotations[annotations.AssignedIPs] != "192.0.2.5" || len(got.Finalizers) != 1 ||
+		if got := d.Service(webKey); got.Annotations[annotations.AssignedIPs] != "haproxy=192.0.2.5" || len(got.Finalizers) != 1 ||
 			got.Annotations[npl.EnabledAnnotation] != "true" {
 			t.Errorf("restarted %t: annotations %v, finalizers %v", restarted, got.Annotations, got.Finalizers)
 		}

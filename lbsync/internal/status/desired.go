@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/nplbridge/nplbridge/agent/npl"
 	"github.com/nplbridge/nplbridge/lbsync/internal/annotations"
+	"github.com/nplbridge/nplbridge/lbsync/internal/inventory"
 	"github.com/nplbridge/nplbridge/lbsync/internal/loop"
 	"github.com/nplbridge/nplbridge/lbsync/internal/vip"
 	"github.com/nplbridge/nplbridge/providers"
@@ -55,14 +57,14 @@ func request(s *corev1.Service) (vip.Request, *refusal) {
 
 // claim returns the Service as it must be before anything of it is written to the load balancer: our finalizer, our
 // name, the addresses, and the request for node ports.
-func claim(s *corev1.Service, manager, instance string, vips []netip.Addr) *corev1.Service {
+func claim(s *corev1.Service, selection inventory.Selection, instance string, vips []netip.Addr) *corev1.Service {
 	out := s.DeepCopy()
 	if out.Annotations == nil {
 		out.Annotations = map[string]string{}
 	}
-	out.Annotations[annotations.ManagedBy] = manager
+	out.Annotations[annotations.ManagedBy] = selection.Manager
 	if len(vips) > 0 {
-		out.Annotations[annotations.AssignedIPs] = annotations.FormatAddresses(vips)
+		out.Annotations[annotations.AssignedIPs] = annotations.FormatAssigned(map[string][]netip.Addr{selection.Instances[0]: vips})
 		if !slices.Contains(out.Finalizers, annotations.Finalizer) {
 			out.Finalizers = append(out.Finalizers, annotations.Finalizer)
 		}
@@ -99,8 +101,9 @@ func silence(s *corev1.Service, held []netip.Addr) *corev1.Service {
 	out := s.DeepCopy()
 	meta.RemoveStatusCondition(&out.Status.Conditions, Accepted)
 	meta.RemoveStatusCondition(&out.Status.Conditions, Programmed)
-	assigned, err := annotations.ParseAddresses(out.Annotations[annotations.AssignedIPs])
-	if err != nil {
+	byInstance, err := annotations.ParseAssigned(out.Annotations[annotations.AssignedIPs], "")
+	assigned := slices.Concat(slices.Collect(maps.Values(byInstance))...)
+	if err != nil || len(assigned) == 0 {
 		assigned = held
 	}
 	ours := !slices.ContainsFunc(out.Status.LoadBalancer.Ingress, func(i corev1.LoadBalancerIngress) bool {

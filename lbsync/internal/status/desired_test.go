@@ -16,6 +16,7 @@ import (
 
 	"github.com/nplbridge/nplbridge/agent/npl"
 	"github.com/nplbridge/nplbridge/lbsync/internal/annotations"
+	"github.com/nplbridge/nplbridge/lbsync/internal/inventory"
 	"github.com/nplbridge/nplbridge/lbsync/internal/loop"
 	"github.com/nplbridge/nplbridge/providers"
 )
@@ -145,7 +146,8 @@ func TestSpeak(t *testing.T) {
 }
 
 func TestClaimAndLetGo(t *testing.T) {
-	const manager, instance = "ns/name/haproxy", "ns/name"
+	const instance = "ns/name"
+	selection := inventory.Selection{Instances: []string{"haproxy"}, Manager: "ns/name/haproxy"}
 	for _, test := range []struct {
 		name           string
 		annotations    map[string]string
@@ -160,11 +162,11 @@ func TestClaimAndLetGo(t *testing.T) {
 	} {
 		s := web()
 		maps.Copy(s.Annotations, test.annotations)
-		claimed := claim(s, manager, instance, vips)
+		claimed := claim(s, selection, instance, vips)
 		if got := claimed.Annotations[npl.EnabledAnnotation]; got != test.claimed || (claimed.Annotations[annotations.EnabledBy] == instance) != test.claimedBy {
 			t.Errorf("%s: claimed %v", test.name, claimed.Annotations)
 		}
-		if twice := claim(claimed, manager, instance, vips); !reflect.DeepEqual(twice, claimed) {
+		if twice := claim(claimed, selection, instance, vips); !reflect.DeepEqual(twice, claimed) {
 			t.Errorf("%s: claimed twice: %v", test.name, twice)
 		}
 		free := letGo(claimed, instance)
@@ -173,7 +175,7 @@ func TestClaimAndLetGo(t *testing.T) {
 			t.Errorf("%s: let go %v, %v", test.name, free.Annotations, free.Finalizers)
 		}
 	}
-	if s := claim(web(), manager, instance, nil); len(s.Finalizers) > 0 {
+	if s := claim(web(), selection, instance, nil); len(s.Finalizers) > 0 {
 		t.Error("a finalizer without an address: nothing is going to be written")
 	}
 }
