@@ -143,9 +143,23 @@ func (n *Node) Has(a netip.Addr) bool {
 
 // Endpoint is a Pod that a Service selects, with its Node, which is nil while it is unknown or has no addresses.
 type Endpoint struct {
-	Pod  *Pod
-	Node *Node
+	Pod      *Pod
+	Node     *Node
+	NodeGone bool // the deletion of the Node was seen; without it, a nil Node means only that it is not known
 }
+
+// Fate is what became of a Pod that a member belongs to.
+type Fate int
+
+// The fates.
+const (
+	// Gone is that of a Pod whose deletion was seen, and of one that was never known.
+	Gone Fate = iota
+	// Present is that of a Pod which the API server still has.
+	Present
+	// Lost is that of a Pod which was missing from a list though nobody saw its deletion. It becomes Gone after an hour.
+	Lost
+)
 
 // Claim is a node port that a Pod's annotation says is its own.
 type Claim struct {
