@@ -10,37 +10,71 @@ import (
 	"github.com/nplbridge/nplbridge/providers"
 )
 
-// Input is one Service with everything that decides about its pools on one load balancer.
+// Input is one Service with everything that decides about its pools on one load balancer. Functions must not block; a nil one, like any
+// other zero value, knows of nothing.
 type Input struct {
 	Instance  string // of the provider
 	Service   Service
 	Endpoints []Endpoint // the Pods it selects
+	Nodes     []*Node    // all there are; only read where Nodes are members
 
 	// Claimants returns the Pods, as "namespace/name", other than the one with podUID, that rightfully claim c.
 	Claimants func(c Claim, podUID string) []string
+	// Fate says what became of a Pod that the Service does not select.
+	Fate func(uid string) Fate
+	// PortRange is where node ports are taken from. A Pod's mapping outside is good only if the Pod declares that host port.
+	PortRange PortRange
+	// NodeSelector are labels of the Nodes that may be members.
+	NodeSelector map[string]string
 
 	// Current, CurrentVS and Status are what the load balancer has, as far as we know.
 	Current   map[providers.Key]*providers.Pool
 	CurrentVS map[providers.Key]*providers.VirtualServer
 	Status    map[providers.Key]map[providers.MemberID]providers.MemberStatus
+	// DrainingSince returns when a member began to drain, as far as that is known; zero when it is not. It limits the drain of members
+	// that nothing in Kubernetes dates: those of a source that the Service has no more, and Nodes that are not to be members.
+	DrainingSince func(providers.Key, providers.MemberID) time.Time
 
 	Capabilities providers.Capabilities
-	DrainLimit   time.Duration
+	DrainLimit   time.Duration // unless the Service says otherwise
 	Now          time.Time
 }
+
+// PortRange is an inclusive range of ports; the zero value has all of them.
+type PortRange struct{ First, Last uint16 }
 
 // Output is what the Service wants.
 type Output struct {
 	State    providers.State
-	Ports    []Port // of the Service, sorted by Key
+	Ports    []Port // of the Service that are to be on this load balancer, sorted by Key
 	Refusals []Refusal
-	Wake     time.Time // when time alone changes the answer; zero when it does not
+	// Losses are the members that would leave or drain although no event explains it: what a guard may hold. Sorted by Key and address;
+	// none where the Service allows the removal.
+	Losses []Loss
+	// Wake is when time alone changes the answer; zero when it does not. While one thing must be acknowledged before the next is
+	// wanted, it is a moment away.
+	Wake time.Time
+	// Watch is true while the health of members decides what is wanted next: the load balancer is worth reading as often as while
+	// members drain.
+	Watch bool
 }
 
-// Port is one port of the Service: served, or refused because the load balancer cannot balance its protocol.
+// Port is one port of the Service.
 type Port struct {
-	Key         providers.Key
+	Key providers.Key
+	// Unsupported is true when it is not served at all, for what Cannot says.
 	Unsupported bool
+	// Cannot is what cannot be done of what the port asks for, in clauses separated by "; ". Without Unsupported the rest is served.
+	Cannot string
+	// Attached is the pool of somebody else that the members are put into.
+	Attached string
+}
+
+// Loss is a member of the current pool that would leave or drain although no event explains it.
+type Loss struct {
+	Key    providers.Key
+	Member providers.MemberID
+	Why    string
 }
 
 // Build computes Output. A Service that is not wanted gets an empty State, so what it has is deleted. One that is not
