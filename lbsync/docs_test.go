@@ -27,7 +27,7 @@ func TestReferenceIsComplete(t *testing.T) {
 	for _, reason := range model.Reasons() {
 		conditions = append(conditions, string(reason))
 	}
-	for _, reason := range []vip.Reason{vip.Conflict, vip.Outside, vip.Exhausted, vip.NoPool, vip.Family} {
+	for _, reason := range vip.Reasons() {
 		conditions = append(conditions, string(reason))
 	}
 	for _, kind := range []providers.Kind{providers.Unavailable, providers.Throttled, providers.Conflict, providers.Rejected, providers.Misconfigured} {

@@ -67,7 +67,11 @@ func (c *Controller) Init() {
 	c.queue = workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[model.ServiceKey](20*time.Millisecond, 30*time.Second),
 		workqueue.TypedRateLimitingQueueConfig[model.ServiceKey]{Clock: c.Clock})
-	c.vips = vip.New(c.Selection.Pools)
+	var pools []vip.Pool
+	if len(c.Selection.Pools) > 0 {
+		pools = []vip.Pool{{Ranges: c.Selection.Pools}}
+	}
+	c.vips = vip.New(pools)
 	c.waiting = map[model.ServiceKey]bool{}
 	c.told = map[model.ServiceKey]map[model.Refusal]bool{}
 	c.yielded = map[model.ServiceKey]string{}
@@ -117,7 +121,7 @@ func (c *Controller) load(s *corev1.Service) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.vips.Load(keyOf(s).String(), addrs)
+	c.vips.Load(vip.Holder{Instance: c.Selection.Instances[0], Service: keyOf(s).String()}, addrs)
 }
 
 func (c *Controller) next(ctx context.Context) bool {
@@ -204,10 +208,11 @@ func (c *Controller) assign(key model.ServiceKey, s *corev1.Service) ([]netip.Ad
 	defer c.mu.Unlock()
 	delete(c.waiting, key)
 	if refused != nil {
-		return c.vips.Of(key.String()), refused
+		return c.vips.Of(c.Selection.Instances[0], key.String()), refused
 	}
-	before := c.vips.Of(key.String())
-	vips, err := c.vips.Assign(key.String(), ask)
+	before := c.vips.Of(c.Selection.Instances[0], key.String())
+	ask.Instance, ask.Service, ask.Namespace = c.Selection.Instances[0], key.String(), key.Namespace
+	vips, err := c.vips.Assign(ask)
 	if slices.ContainsFunc(before, func(a netip.Addr) bool { return !slices.Contains(vips, a) }) {
 		c.wake()
 	}
@@ -277,7 +282,7 @@ func (c *Controller) forget(key model.ServiceKey) {
 func (c *Controller) held(key model.ServiceKey) []netip.Addr {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.vips.Of(key.String())
+	return c.vips.Of(c.Selection.Instances[0], key.String())
 }
 
 // release frees the Service's addresses and wakes those who wait for one.
@@ -287,7 +292,7 @@ func (c *Controller) release(key model.ServiceKey) {
 	delete(c.told, key)
 	delete(c.waiting, key)
 	delete(c.yielded, key)
-	if c.vips.Release(key.String()) {
+	if c.vips.Release(c.Selection.Instances[0], key.String()) {
 		c.wake()
 	}
 }

@@ -79,7 +79,7 @@ func (d *desk) look() {
 	}
 }
 
-func (d *desk) holds() bool { return len(d.vips.Of(webKey.String())) > 0 }
+func (d *desk) holds() bool { return len(d.vips.Of("haproxy", webKey.String())) > 0 }
 
 // balanced is a Service of our class as a user writes it.
 func balanced() *corev1.Service {

@@ -2,6 +2,8 @@
 package vip
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -9,172 +11,254 @@ import (
 	"strings"
 
 	"github.com/nplbridge/nplbridge/agent/npl"
+	"github.com/nplbridge/nplbridge/providers"
 )
 
-// Range is an inclusive range of addresses of one family, First <= Last.
-type Range struct{ First, Last netip.Addr }
-
-// Contains reports whether a lies in the range.
-func (r Range) Contains(a netip.Addr) bool {
-	return a.Is4() == r.First.Is4() && r.First.Compare(a) <= 0 && a.Compare(r.Last) <= 0
+// Port is a port of a Service.
+type Port struct {
+	Number   uint16
+	Protocol providers.Protocol
 }
 
-// Reason says why a Service got no address.
-type Reason string
+// String returns "number/PROTOCOL".
+func (p Port) String() string { return fmt.Sprintf("%d/%s", p.Number, p.Protocol) }
 
-// The reasons.
-const (
-	Conflict  Reason = "AddressConflict"      // another Service has the requested address
-	Outside   Reason = "AddressNotInPool"     // the requested address is in none of the pools
-	Exhausted Reason = "AddressPoolExhausted" // no address is left
-	NoPool    Reason = "NoAddressPool"        // no pool has addresses of the family
-	Family    Reason = "AddressFamily"        // the requested address is of a family that the Service does not have
-)
-
-// Error is a refusal.
-type Error struct {
-	Reason  Reason
-	Message string
+// Holder is a Service on one load balancer.
+type Holder struct {
+	Instance string // the provider instance
+	Service  string // "namespace/name"
+	Shared   string // the group, within the Namespace, with which it shares its addresses; empty is none
+	Ports    []Port // only of interest with Shared
 }
 
-func (e *Error) Error() string { return e.Message }
-
-// Request is what a Service asks for.
+// Request is what a Service asks for on one load balancer.
 type Request struct {
-	Families  []npl.Family // of the Service, in its order
-	Addresses []netip.Addr // requested; at most one per family. Without any, one per family comes from the pools
+	Instance  string // the provider instance
+	Service   string // "namespace/name"
+	Namespace string
+	Labels    map[string]string // of the Service
+	Families  []npl.Family      // of the Service, in its order
+	Addresses []netip.Addr      // certain ones; at most one per family. Without any, one per family comes from the pools
+	Pool      string            // name of the pool that they must come from; empty is any that the Service may use
+	Shared    string            // see Holder
+	Ports     []Port
 }
 
-// Allocator knows who has which address. The zero value is not usable, see New. Before the first Assign, Load must have
-// been called with every address that is already given.
+func (r Request) holder() Holder { return Holder{r.Instance, r.Service, r.Shared, r.Ports} }
+
+// Allocator knows who has which address, over all load balancers: an address has one holder, or several Services of one group on the same
+// load balancer with different ports. The zero value is not usable, see New. Before the first Assign, Load must have been called with
+// every address that is already given.
 type Allocator struct {
-	pools  []Range
-	holder map[netip.Addr]string
-	held   map[string][]netip.Addr
+	pools  []Pool
+	leases map[netip.Addr]*lease
+	held   map[id][]netip.Addr // sorted
+	groups map[group]map[netip.Addr]bool
+	// lowest is where to look for a free address: below it, every address of the range is taken.
+	lowest map[Range]netip.Addr
 }
 
-// New returns an Allocator that takes addresses from pools in order of preference. With no pools it gives only what is
-// requested, any address.
-func New(pools []Range) *Allocator {
-	return &Allocator{pools: pools, holder: map[netip.Addr]string{}, held: map[string][]netip.Addr{}}
+// id names a Service on a load balancer.
+type id struct{ instance, service string }
+
+// group names Services that share addresses. Its zero value is none.
+type group struct{ instance, namespace, name string }
+
+// lease is an address that is taken.
+type lease struct {
+	instance string
+	group    group
+	services map[string]share
 }
 
-// Load records what service has already. An address that somebody else has is left to that one: load the older first.
-func (a *Allocator) Load(service string, addrs []netip.Addr) {
+// share is what one Service has of an address.
+type share struct {
+	ports []Port
+	asked bool // for this very address
+}
+
+// New returns an Allocator that takes addresses from pools in order of preference, in each from its ranges in their order. On a load
+// balancer that no pool is for, it gives only what is requested: any address that is in no pool.
+func New(pools []Pool) *Allocator {
+	return &Allocator{
+		pools: pools, leases: map[netip.Addr]*lease{}, held: map[id][]netip.Addr{}, groups: map[group]map[netip.Addr]bool{}, lowest: map[Range]netip.Addr{},
+	}
+}
+
+// Load records what a Service has already. An address that somebody else has, with whom it does not share, is left to that one: load the
+// older first.
+func (a *Allocator) Load(h Holder, addrs []netip.Addr) {
 	for _, addr := range addrs {
-		if a.holder[addr] == "" {
-			a.take(service, addr)
+		if a.conflict(h, addr) == nil {
+			a.take(h, addr, false)
 		}
 	}
 }
 
-// Assign returns the addresses of service, sorted, at most one per family. What it has and may keep it keeps. On an error
-// it keeps everything that it had, and that is returned beside the *Error.
-func (a *Allocator) Assign(service string, r Request) ([]netip.Addr, error) {
-	want, err := a.choose(service, r)
+// Assign returns the addresses of a Service on a load balancer, sorted, at most one per family. What it has and may keep it keeps. On an
+// error it keeps everything that it had, and that is returned beside the *Error.
+//
+// A Service in a group gets the addresses that the group has already, rather than keep others of its own.
+func (a *Allocator) Assign(r Request) ([]netip.Addr, error) {
+	me := id{r.Instance, r.Service}
+	want, err := a.choose(r)
 	if err != nil {
-		return slices.Clone(a.held[service]), err
+		return slices.Clone(a.held[me]), err
 	}
-	for _, addr := range a.held[service] {
+	for _, addr := range slices.Clone(a.held[me]) {
 		if !slices.Contains(want, addr) {
-			delete(a.holder, addr)
+			a.drop(me, addr)
 		}
 	}
-	delete(a.held, service)
 	for _, addr := range want {
-		a.take(service, addr)
+		a.take(r.holder(), addr, len(r.Addresses) > 0)
 	}
-	return slices.Clone(a.held[service]), nil
+	return slices.Clone(a.held[me]), nil
 }
 
-// Release frees what service has and reports whether there was anything.
-func (a *Allocator) Release(service string) bool {
-	had := len(a.held[service]) > 0
-	for _, addr := range a.held[service] {
-		delete(a.holder, addr)
+// Release frees what a Service has on a load balancer and reports whether there was anything.
+func (a *Allocator) Release(instance, service string) bool {
+	me := id{instance, service}
+	had := slices.Clone(a.held[me])
+	for _, addr := range had {
+		a.drop(me, addr)
 	}
-	delete(a.held, service)
-	return had
+	return len(had) > 0
 }
 
-// Of returns the addresses that service has, sorted.
-func (a *Allocator) Of(service string) []netip.Addr { return slices.Clone(a.held[service]) }
-
-// Held returns who has which address.
-func (a *Allocator) Held() map[netip.Addr]string { return maps.Clone(a.holder) }
-
-// choose decides without changing anything.
-func (a *Allocator) choose(service string, r Request) ([]netip.Addr, error) {
-	var want []netip.Addr
-	for _, addr := range r.Addresses {
-		switch other := a.holder[addr]; {
-		case !slices.Contains(r.Families, npl.FamilyOf(addr)):
-			return nil, &Error{Family, fmt.Sprintf("the requested address %s is %s, which is not among the Service's ipFamilies", addr, npl.FamilyOf(addr))}
-		case len(a.pools) > 0 && !a.inPool(addr):
-			return nil, &Error{Outside, fmt.Sprintf("the requested address %s is in none of the address pools (%s)", addr, a.describe())}
-		case other != "" && other != service:
-			return nil, &Error{Conflict, fmt.Sprintf("the requested address %s belongs to Service %s", addr, other)}
-		}
-		want = append(want, addr)
-	}
-	if len(r.Addresses) == 0 {
-		for _, family := range r.Families {
-			addr, err := a.pick(service, family)
-			if err != nil {
-				return nil, err
-			}
-			want = append(want, addr)
-		}
-	}
-	slices.SortFunc(want, netip.Addr.Compare)
-	return want, nil
+// Of returns the addresses that a Service has on a load balancer, sorted.
+func (a *Allocator) Of(instance, service string) []netip.Addr {
+	return slices.Clone(a.held[id{instance, service}])
 }
 
-// pick keeps the address that service has, or takes the lowest free one of the first pool that has any.
-func (a *Allocator) pick(service string, family npl.Family) (netip.Addr, error) {
-	for _, addr := range a.held[service] {
-		if npl.FamilyOf(addr) == family && (len(a.pools) == 0 || a.inPool(addr)) {
-			return addr, nil
-		}
+// Holders returns who has an address, sorted by Service; several when they share it.
+func (a *Allocator) Holders(addr netip.Addr) []Holder {
+	l := a.leases[addr]
+	if l == nil {
+		return nil
 	}
-	some := false
-	for _, pool := range a.pools {
-		if npl.FamilyOf(pool.First) != family {
+	var out []Holder
+	for _, service := range slices.Sorted(maps.Keys(l.services)) {
+		out = append(out, Holder{l.instance, service, l.group.name, l.services[service].ports})
+	}
+	return out
+}
+
+// conflict says why h cannot have an address beside those who have it; nil when it can.
+func (a *Allocator) conflict(h Holder, addr netip.Addr) *Error {
+	l := a.leases[addr]
+	if l == nil {
+		return nil
+	}
+	for _, other := range slices.Sorted(maps.Keys(l.services)) {
+		if other == h.Service && l.instance == h.Instance {
 			continue
 		}
-		some = true
-		for addr := pool.First; ; addr = addr.Next() {
-			if a.holder[addr] == "" {
-				return addr, nil
+		if g := groupOf(h); g == (group{}) || g != l.group {
+			where := ""
+			if l.instance != h.Instance {
+				where = " on load balancer " + l.instance
 			}
-			if addr == pool.Last {
-				break
+			return &Error{Conflict, fmt.Sprintf("the address %s belongs to Service %s%s", addr, other, where)}
+		}
+		for _, p := range l.services[other].ports {
+			if slices.Contains(h.Ports, p) {
+				return &Error{PortConflict, fmt.Sprintf("port %s of the address %s, which the group %s shares, belongs to Service %s; change "+
+					"the port or leave the group", p, addr, l.group.name, other)}
 			}
 		}
 	}
-	if some {
-		return netip.Addr{}, &Error{Exhausted, fmt.Sprintf("every %s address of the pools (%s) is taken", family, a.describe())}
-	}
-	return netip.Addr{}, &Error{NoPool, fmt.Sprintf("no address pool has %s addresses (%s); configure one or request an address", family, a.describe())}
+	return nil
 }
 
-func (a *Allocator) take(service string, addr netip.Addr) {
-	a.holder[addr] = service
-	a.held[service] = append(a.held[service], addr)
-	slices.SortFunc(a.held[service], netip.Addr.Compare)
+func (a *Allocator) take(h Holder, addr netip.Addr, asked bool) {
+	l := a.leases[addr]
+	if l == nil {
+		l = &lease{services: map[string]share{}}
+		a.leases[addr] = l
+	}
+	a.regroup(l, addr, groupOf(h))
+	l.instance = h.Instance
+	l.services[h.Service] = share{slices.Clone(h.Ports), asked}
+	me := id{h.Instance, h.Service}
+	if !slices.Contains(a.held[me], addr) {
+		a.held[me] = append(a.held[me], addr)
+		slices.SortFunc(a.held[me], providers.CompareAddrs)
+	}
 }
 
-func (a *Allocator) inPool(addr netip.Addr) bool {
-	return slices.ContainsFunc(a.pools, func(r Range) bool { return r.Contains(addr) })
+func (a *Allocator) drop(me id, addr netip.Addr) {
+	a.held[me] = slices.DeleteFunc(a.held[me], func(o netip.Addr) bool { return o == addr })
+	if len(a.held[me]) == 0 {
+		delete(a.held, me)
+	}
+	l := a.leases[addr]
+	if delete(l.services, me.service); len(l.services) > 0 {
+		return
+	}
+	a.regroup(l, addr, group{})
+	delete(a.leases, addr)
+	for r, from := range a.lowest {
+		if r.Contains(addr) && (!from.IsValid() || addr.Less(from)) { // not valid: past the last address that there is
+			a.lowest[r] = addr
+		}
+	}
 }
 
-func (a *Allocator) describe() string {
-	if len(a.pools) == 0 {
-		return "none configured"
+func (a *Allocator) regroup(l *lease, addr netip.Addr, g group) {
+	if l.group == g {
+		return
 	}
-	var out []string
-	for _, p := range a.pools {
-		out = append(out, p.First.String()+"-"+p.Last.String())
+	if delete(a.groups[l.group], addr); len(a.groups[l.group]) == 0 {
+		delete(a.groups, l.group)
 	}
-	return strings.Join(out, ", ")
+	if l.group = g; g != (group{}) {
+		if a.groups[g] == nil {
+			a.groups[g] = map[netip.Addr]bool{}
+		}
+		a.groups[g][addr] = true
+	}
+}
+
+func groupOf(h Holder) group {
+	if h.Shared == "" {
+		return group{}
+	}
+	namespace, _, _ := strings.Cut(h.Service, "/")
+	return group{h.Instance, namespace, h.Shared}
+}
+
+// shared returns the address of a family that the Service's group has and that the Service may have: of several one that a Service asks
+// for, then the one that most have, then the lowest.
+func (a *Allocator) shared(r Request, family npl.Family) (netip.Addr, error) {
+	g := groupOf(r.holder())
+	var may []netip.Addr
+	var refused error
+	for _, addr := range slices.SortedFunc(maps.Keys(a.groups[g]), providers.CompareAddrs) {
+		if npl.FamilyOf(addr) != family {
+			continue
+		}
+		err := a.lies(r, addr)
+		if _, has := a.leases[addr].services[r.Service]; err == nil {
+			may = append(may, addr)
+		} else if no, ok := errors.AsType[*Error](err); ok && no.Reason == NotAllowed && !has {
+			refused = &Error{NotAllowed, fmt.Sprintf("the group %s has the address %s, which this Service may not have: %s", g.name, addr, no.Message)}
+		}
+	}
+	if len(may) == 0 {
+		return netip.Addr{}, refused
+	}
+	return slices.MinFunc(may, func(x, y netip.Addr) int {
+		return cmp.Or(cmp.Compare(a.askers(y, r), a.askers(x, r)), cmp.Compare(len(a.leases[y].services), len(a.leases[x].services)), x.Compare(y))
+	}), nil
+}
+
+// askers counts the Services other than the one of r that ask for the very address that they have.
+func (a *Allocator) askers(addr netip.Addr, r Request) (n int) {
+	for service, s := range a.leases[addr].services {
+		if s.asked && service != r.Service {
+			n++
+		}
+	}
+	return n
 }
