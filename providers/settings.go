@@ -12,17 +12,17 @@ import (
 // A provider returns from Observe the settings that were applied as long as the load balancer still has what they mean, and otherwise
 // settings that differ in what does not match. So what a provider fills in by itself is never a difference.
 type PoolSettings struct {
-	Algorithm   Algorithm
-	Persistence Persistence
-	Monitor     Monitor
+	Algorithm   Algorithm   `json:"algorithm,omitempty"`
+	Persistence Persistence `json:"persistence,omitzero"`
+	Monitor     Monitor     `json:"monitor,omitzero"`
 	// ProxyProtocol is what members are told about the client, ahead of its data. It wants members that expect it.
-	ProxyProtocol ProxyProtocol
+	ProxyProtocol ProxyProtocol `json:"proxyProtocol,omitempty"`
 	// SlowStart is over how long a new member's share grows to its full size; whole seconds.
-	SlowStart time.Duration
+	SlowStart time.Duration `json:"slowStart,omitzero"`
 	// MemberConnections is the most connections one member gets at once; more wait or are refused.
-	MemberConnections uint32
+	MemberConnections uint32 `json:"memberConnections,omitempty"`
 	// Options are settings of this provider alone, see Capabilities.Options.
-	Options map[string]string
+	Options map[string]string `json:"options,omitempty"`
 }
 
 // Equal reports whether the settings mean the same.
@@ -35,12 +35,12 @@ func (s PoolSettings) Equal(o PoolSettings) bool {
 // provider. What PoolSettings says about Observe holds here too.
 type VirtualServerSettings struct {
 	// SourceRanges are whom connections are taken from; sorted, none overlapping; empty is everybody.
-	SourceRanges []netip.Prefix
+	SourceRanges []netip.Prefix `json:"sourceRanges,omitempty"`
 	// IdleTimeout closes connections on which nothing was sent for so long; whole seconds.
-	IdleTimeout time.Duration
+	IdleTimeout time.Duration `json:"idleTimeout,omitzero"`
 	// AcceptProxyProtocol expects the PROXY protocol from clients, which are other load balancers then.
-	AcceptProxyProtocol bool
-	Options             map[string]string
+	AcceptProxyProtocol bool              `json:"acceptProxyProtocol,omitempty"`
+	Options             map[string]string `json:"options,omitempty"`
 }
 
 // Equal reports whether the settings mean the same.
@@ -62,8 +62,8 @@ const (
 
 // Persistence sends a client to the member it had before.
 type Persistence struct {
-	Kind    PersistenceKind // empty is none
-	Timeout time.Duration   // since the client's last connection; whole seconds; 0 is three hours, as in core/v1 ClientIPConfig
+	Kind    PersistenceKind `json:"kind,omitempty"`   // empty is none
+	Timeout time.Duration   `json:"timeout,omitzero"` // since the client's last connection; whole seconds; 0 is three hours, as in core/v1 ClientIPConfig
 }
 
 // PersistenceKind is what a client is recognised by.
@@ -75,15 +75,18 @@ const SourceAddress PersistenceKind = "SourceAddress"
 // Monitor is how the load balancer itself finds out whether a member answers. Readiness is known from Kubernetes; a monitor sees the
 // way to the Pod as well.
 type Monitor struct {
-	Type MonitorType
+	Type MonitorType `json:"type,omitempty"`
 	// Name is of a monitor that exists on the load balancer, in its own spelling; only with MonitorExisting.
-	Name string
+	Name string `json:"name,omitempty"`
 	// Path and Host of the request; only with MonitorHTTP and MonitorHTTPS. Path begins with "/"; empty is "/".
-	Path, Host string
+	Path string `json:"path,omitempty"`
+	Host string `json:"host,omitempty"`
 	// Interval between two looks and Timeout of each; whole seconds; 0 leaves it to the provider.
-	Interval, Timeout time.Duration
+	Interval time.Duration `json:"interval,omitzero"`
+	Timeout  time.Duration `json:"timeout,omitzero"`
 	// Rise and Fall are how many good or bad looks in a row change the member's health; 0 leaves it to the provider.
-	Rise, Fall uint8
+	Rise uint8 `json:"rise,omitempty"`
+	Fall uint8 `json:"fall,omitempty"`
 }
 
 // MonitorType is what a monitor does. Empty leaves it to the provider, which connects to the port.

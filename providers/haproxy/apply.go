@@ -89,7 +89,7 @@ func open(tasks []*task) []*task {
 
 // validate fails a task whose Key or size no backend can have.
 func (t *task) validate(can providers.Capabilities) {
-	err := (config.Service{Key: t.key, Algorithm: providers.RoundRobin}).Validate()
+	err := (config.Service{Key: t.key}).Validate()
 	if t.pool != nil && t.pool.New != nil {
 		err = errors.Join(err, can.CheckPool(*t.pool.New))
 	}
@@ -119,11 +119,10 @@ func (p *Provider) changeMembers(ctx context.Context, s *runtime.Session, tasks 
 	if err != nil {
 		return err
 	}
-	options := config.ServerOptions(p.settings)
 	var commands []runtime.Command
 	var owners []*task
 	for i, t := range tasks {
-		if err := p.prepareTask(t, answers[i], options); err != nil {
+		if err := p.prepareTask(t, answers[i]); err != nil {
 			t.err = err
 			continue
 		}
@@ -159,7 +158,7 @@ func (p *Provider) refresh(ctx context.Context, s *runtime.Session) error {
 }
 
 // prepareTask works out the commands and the next of one task from what the worker has of its backend.
-func (p *Provider) prepareTask(t *task, answer runtime.Result, options string) error {
+func (p *Provider) prepareTask(t *task, answer runtime.Result) error {
 	var refused *runtime.RefusedError
 	if answer.Err != nil && !(errors.As(answer.Err, &refused) && strings.Contains(refused.Answer, "Can't find backend")) {
 		return fail(providers.Conflict, t.key.String(), answer.Err)
@@ -168,15 +167,15 @@ func (p *Provider) prepareTask(t *task, answer runtime.Result, options string) e
 	// A backend of this name that our file does not list is not ours to touch. If it is in the administrator's files,
 	// the check of the next file says so.
 	t.live = answer.Err == nil && current != nil
-	next := config.Service{Key: t.key, Algorithm: providers.RoundRobin}
+	next := config.Service{Key: t.key, Pool: providers.PoolSettings{Algorithm: providers.RoundRobin}}
 	pool := current != nil
 	if pool {
 		next = *current
 	}
 	if v := t.virtual; v != nil {
-		next.VIPs, next.Port = nil, 0
+		next.VIPs, next.Port, next.Shared, next.Virtual = nil, 0, "", providers.VirtualServerSettings{}
 		if v.New != nil {
-			next.VIPs, next.Port = v.New.VIPs, v.New.Port
+			next.VIPs, next.Port, next.Shared, next.Virtual = v.New.VIPs, v.New.Port, v.New.Shared, v.New.Settings
 			if len(next.VIPs) == 0 {
 				return fail(providers.Rejected, t.key.String(), errors.New("the virtual server has no address"))
 			}
@@ -184,8 +183,8 @@ func (p *Provider) prepareTask(t *task, answer runtime.Result, options string) e
 	}
 	if t.pool != nil {
 		pool = t.pool.New != nil
-		if pool && t.pool.New.Settings.Algorithm != "" {
-			next.Algorithm = t.pool.New.Settings.Algorithm
+		if pool {
+			next.Pool = t.pool.New.Settings
 		}
 	}
 	if !pool {
@@ -202,7 +201,7 @@ func (p *Provider) prepareTask(t *task, answer runtime.Result, options string) e
 		if t.live {
 			var servers []runtime.Server
 			if servers, err = runtime.ParseServers(answer.Text); err == nil {
-				t.plan, err = planMembers(t.backend, options, servers, *t.pool)
+				t.plan, err = planMembers(t.backend, p.settings, servers, *t.pool)
 				next.Servers = t.plan.servers
 			}
 		} else {
@@ -252,8 +251,7 @@ func (p *Provider) structural(tasks []*task) []*task {
 		if current == nil || t.next == nil {
 			return current == nil && t.next == nil
 		}
-		return t.live && (p.inForce || t.virtual == nil) && current.Algorithm == t.next.Algorithm &&
-			current.Port == t.next.Port && slices.Equal(current.VIPs, t.next.VIPs)
+		return t.live && (p.inForce || t.virtual == nil) && current.SameStructure(*t.next)
 	})
 }
 

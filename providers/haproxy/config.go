@@ -3,9 +3,14 @@ package haproxy
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/nplbridge/nplbridge/providers/haproxy/internal/config"
 )
 
 // Config locates one HAProxy and says how to drive it. The zero value is not valid: start from DefaultConfig.
@@ -36,6 +41,11 @@ type Config struct {
 	ConnectTimeout time.Duration
 	// IdleTimeout closes connections on which nobody sends; 1s to 240h.
 	IdleTimeout time.Duration
+	// PeerAddress is where this HAProxy listens for the tables of clients, over a reload its own and those of the other of a pair.
+	// The zero value is DefaultConfig's.
+	PeerAddress netip.AddrPort
+	// Peers are the other HAProxies that share these tables: the name each has for itself (its host's, or haproxy -L) and its PeerAddress.
+	Peers map[string]netip.AddrPort
 	// DeleteServers deletes removed servers from the running HAProxy once their last connection has ended. False
 	// leaves them in maintenance until the next reload; 2.6.12 lacks two upstream fixes in this place.
 	DeleteServers bool
@@ -55,6 +65,7 @@ func DefaultConfig() Config {
 		CheckInterval:     5 * time.Second,
 		ConnectTimeout:    5 * time.Second,
 		IdleTimeout:       time.Hour,
+		PeerAddress:       netip.MustParseAddrPort("127.0.0.1:10363"),
 		DeleteServers:     true,
 	}
 }
@@ -92,7 +103,27 @@ func (c Config) Validate() error {
 	within("checkInterval", c.CheckInterval, 100*time.Millisecond, time.Hour)
 	within("connectTimeout", c.ConnectTimeout, 10*time.Millisecond, time.Hour)
 	within("idleTimeout", c.IdleTimeout, time.Second, 240*time.Hour)
+	if c.PeerAddress != (netip.AddrPort{}) && (c.PeerAddress.Port() == 0 || c.PeerAddress.Addr().Zone() != "") {
+		errs = append(errs, fmt.Errorf("haproxy peerAddress: %q is not an address and a port", c.PeerAddress))
+	}
+	for name, address := range c.Peers {
+		if !config.IsToken(name) || !address.IsValid() || address.Port() == 0 {
+			errs = append(errs, fmt.Errorf("haproxy peers: %q at %q is not a host's name with an address and a port", name, address))
+		}
+	}
 	return errors.Join(errs...)
+}
+
+// peers returns what the file says of peers, in a fixed order.
+func (c Config) peers() config.Peers {
+	p := config.Peers{Bind: c.PeerAddress}
+	if !p.Bind.IsValid() {
+		p.Bind = DefaultConfig().PeerAddress
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Peers)) {
+		p.Others = append(p.Others, config.Peer{Name: name, Address: c.Peers[name]})
+	}
+	return p
 }
 
 // stateFile returns StateFile or its default.

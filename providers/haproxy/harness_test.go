@@ -48,6 +48,8 @@ type balancer struct {
 	vips []netip.Addr // of loopback, of this test alone
 	log  *zap.Logger
 
+	tableSync time.Duration // of Providers; zero spares waiting where nobody looks at tables
+
 	mu   sync.Mutex
 	cmd  *exec.Cmd
 	done chan struct{}
@@ -76,6 +78,7 @@ func newBalancer(t testing.TB) *balancer {
 		own[3] = byte(1 + i)
 		b.vips = append(b.vips, netip.AddrFrom4(own))
 	}
+	b.cfg.PeerAddress = netip.AddrPortFrom(b.vips[0], 10363)
 	return b
 }
 
@@ -93,6 +96,7 @@ func (b *balancer) open() *Provider {
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	p.tableSync = b.tableSync
 	b.t.Cleanup(func() { _ = p.Close() })
 	return p
 }

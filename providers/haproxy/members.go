@@ -23,6 +23,29 @@ func stateOf(s runtime.Server) providers.MemberState {
 	return providers.Enabled
 }
 
+// healthOf returns what the checks of a server found. In maintenance they are paused, and before the first one has ended
+// HAProxy believes that the server is up.
+func healthOf(s runtime.Server) providers.Health {
+	switch {
+	case s.Check&runtime.CheckEnabled == 0 || s.Admin&runtime.AdminForcedMaint != 0 || s.Result == runtime.ResultUnknown:
+		return providers.HealthUnknown
+	case s.Operation == runtime.OperationStopped:
+		return providers.HealthDown
+	}
+	return providers.HealthUp
+}
+
+// weightOf returns a server's weight as lbsync wrote it: the common one is not said.
+func weightOf(s runtime.Server) uint8 {
+	if s.Weight <= 1 || s.Weight > 255 {
+		return 0
+	}
+	return uint8(s.Weight)
+}
+
+// serverWeight is the weight of the server for a member.
+func serverWeight(m providers.Member) int { return int(max(m.Weight, 1)) }
+
 // identify returns which member a server is. A server in our backend that somebody added by hand has no Pod UID;
 // ok is false for one that cannot be a member at all.
 func identify(s runtime.Server) (id providers.MemberID, ours, ok bool) {
@@ -37,7 +60,7 @@ func membersOf(servers []runtime.Server) []providers.Member {
 	var members []providers.Member
 	for _, s := range servers {
 		if id, _, ok := identify(s); ok && !isLeaving(s) {
-			members = append(members, providers.Member{UID: id.UID, Address: id.Address, State: stateOf(s)})
+			members = append(members, providers.Member{UID: id.UID, Address: id.Address, State: stateOf(s), Weight: weightOf(s)})
 		}
 	}
 	slices.SortFunc(members, providers.CompareMembers)
@@ -49,7 +72,9 @@ func fileServers(servers []runtime.Server) []config.Server {
 	var out []config.Server
 	for _, s := range servers {
 		if id, ours, _ := identify(s); ours && !isLeaving(s) {
-			out = append(out, config.Server{Name: s.Name, ID: s.ID, Address: id.Address, Drained: stateOf(s) == providers.Draining})
+			out = append(out, config.Server{
+				Name: s.Name, ID: s.ID, Address: id.Address, Weight: max(s.Weight, 1), Drained: stateOf(s) == providers.Draining,
+			})
 		}
 	}
 	slices.SortFunc(out, config.CompareServers)
@@ -74,7 +99,7 @@ func newServers(members []providers.Member, known []config.Server) ([]config.Ser
 			id = config.NewServerID(m.Address, func(id int) bool { return taken[id] })
 			ids[name], taken[id] = id, true
 		}
-		out = append(out, config.Server{Name: name, ID: id, Address: m.Address, Drained: m.State == providers.Draining})
+		out = append(out, config.Server{Name: name, ID: id, Address: m.Address, Weight: serverWeight(m), Drained: m.State == providers.Draining})
 	}
 	slices.SortFunc(out, config.CompareServers)
 	return slices.CompactFunc(out, func(a, b config.Server) bool { return a.Name == b.Name }), nil
@@ -89,7 +114,9 @@ type memberPlan struct {
 
 // planMembers compares a backend's live servers with the pool that is wanted. The steps come in the order of the
 // change's Members; what differs beyond them (somebody changed it by hand) follows.
-func planMembers(backend, options string, live []runtime.Server, change providers.PoolChange) (memberPlan, error) {
+func planMembers(backend string, settings config.Settings, live []runtime.Server, change providers.PoolChange) (memberPlan, error) {
+	options := config.ServerOptions(settings, change.New.Settings)
+	monitored := change.New.Settings.Monitor.Type != providers.MonitorNone
 	servers := map[providers.MemberID]runtime.Server{}
 	taken := map[int]bool{}
 	for _, s := range live {
@@ -137,14 +164,16 @@ func planMembers(backend, options string, live []runtime.Server, change provider
 				return memberPlan{}, err
 			}
 			server = runtime.Server{
-				Backend: backend, Name: name, Address: id.Address, Weight: 1,
-				Admin: runtime.AdminForcedMaint, Check: runtime.CheckConfigured,
+				Backend: backend, Name: name, Address: id.Address, Weight: serverWeight(member), Admin: runtime.AdminForcedMaint,
 				ID: config.NewServerID(id.Address, func(id int) bool { return taken[id] }),
 			}
+			if monitored {
+				server.Check = runtime.CheckConfigured
+			}
 			taken[server.ID] = true
-			do(runtime.AddServer(backend, name, id.Address, fmt.Sprintf("id %d %s", server.ID, options)))
+			do(runtime.AddServer(backend, name, id.Address, fmt.Sprintf("id %d weight %d %s", server.ID, server.Weight, options)))
 		}
-		if server.Check&runtime.CheckEnabled == 0 {
+		if server.Check&(runtime.CheckConfigured|runtime.CheckEnabled) == runtime.CheckConfigured {
 			do(runtime.EnableHealth(backend, server.Name))
 		}
 		drained := member.State == providers.Draining
@@ -152,14 +181,14 @@ func planMembers(backend, options string, live []runtime.Server, change provider
 		if drained && !maintained {
 			do(runtime.Maintain(backend, server.Name))
 		}
-		if server.Weight == 0 {
-			do(runtime.Weigh(backend, server.Name, 1))
+		if server.Weight != serverWeight(member) {
+			do(runtime.Weigh(backend, server.Name, serverWeight(member)))
 		}
 		if !drained && server.Admin&(runtime.AdminForcedMaint|runtime.AdminForcedDrain) != 0 {
 			do(runtime.Ready(backend, server.Name))
 		}
 		if _, ours, _ := identify(server); ours {
-			plan.servers = append(plan.servers, config.Server{Name: server.Name, ID: server.ID, Address: id.Address, Drained: drained})
+			plan.servers = append(plan.servers, config.Server{Name: server.Name, ID: server.ID, Address: id.Address, Weight: serverWeight(member), Drained: drained})
 		}
 	}
 	slices.SortFunc(plan.servers, config.CompareServers)

@@ -7,13 +7,17 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/nplbridge/nplbridge/providers"
+	"github.com/nplbridge/nplbridge/providers/haproxy/internal/config"
 	"github.com/nplbridge/nplbridge/providers/haproxy/internal/runtime"
 	"github.com/nplbridge/nplbridge/providers/providertest"
 )
+
+var testSettings = config.Settings{CheckInterval: time.Second, ConnectTimeout: time.Second, IdleTimeout: time.Minute}
 
 // obey carries out commands on servers by the rules of HAProxy 2.6 and fails on what it would refuse.
 func obey(servers []runtime.Server, commands []runtime.Command) ([]runtime.Server, error) {
@@ -26,15 +30,20 @@ func obey(servers []runtime.Server, commands []runtime.Command) ([]runtime.Serve
 		verb := strings.Join(append(words[:place:place], words[place+1:]...), " ")
 		if words[0] == "add" {
 			id, err := strconv.Atoi(words[5])
-			if err != nil || words[4] != "id" {
-				return nil, fmt.Errorf("%s: no id", c.Text)
+			weight, bad := strconv.Atoi(words[7])
+			if err != nil || bad != nil || words[4] != "id" || words[6] != "weight" {
+				return nil, fmt.Errorf("%s: no id or weight", c.Text)
+			}
+			check := 0
+			if slices.Contains(words, "check") {
+				check = runtime.CheckConfigured
 			}
 			if slices.ContainsFunc(servers, func(s runtime.Server) bool { return s.ID == id || s.Name == name }) {
 				return nil, fmt.Errorf("%s: already used", c.Text)
 			}
 			servers = append(servers, runtime.Server{
-				Backend: backend, Name: name, ID: id, Address: netip.MustParseAddrPort(words[3]), Weight: 1,
-				Admin: runtime.AdminForcedMaint, Check: runtime.CheckConfigured,
+				Backend: backend, Name: name, ID: id, Address: netip.MustParseAddrPort(words[3]), Weight: weight,
+				Admin: runtime.AdminForcedMaint, Check: check,
 			})
 			continue
 		}
@@ -43,19 +52,27 @@ func obey(servers []runtime.Server, commands []runtime.Command) ([]runtime.Serve
 		}
 		switch s := &servers[i]; verb {
 		case "enable health":
+			if s.Check&runtime.CheckConfigured == 0 {
+				return nil, fmt.Errorf("%s: Health checks are not configured on this server", c.Text)
+			}
 			s.Check |= runtime.CheckEnabled
 		case "set server state ready":
 			s.Admin &^= runtime.AdminForcedMaint | runtime.AdminForcedDrain
 		case "set server state maint":
 			s.Admin |= runtime.AdminForcedMaint
-		case "set server weight 0", "set server weight 1":
-			s.Weight = int(verb[len(verb)-1] - '0')
 		case "shutdown sessions server":
 			if !isLeaving(*s) {
 				return nil, fmt.Errorf("%s: its connections are closed before it is out", c.Text)
 			}
 		default:
-			return nil, fmt.Errorf("unknown command %s", c.Text)
+			weight, is := strings.CutPrefix(verb, "set server weight ")
+			if !is {
+				return nil, fmt.Errorf("unknown command %s", c.Text)
+			}
+			var err error
+			if s.Weight, err = strconv.Atoi(weight); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return servers, nil
@@ -70,6 +87,7 @@ func TestPlanMembersReachesWhatIsWanted(t *testing.T) {
 					UID:     fmt.Sprint("uid-", n),
 					Address: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(n / 2)}), 61000),
 					State:   rapid.SampledFrom([]providers.MemberState{providers.Enabled, providers.Draining}).Draw(r, "state"),
+					Weight:  rapid.SampledFrom([]uint8{0, 2, 20}).Draw(r, "weight"),
 				})
 			}
 		}
@@ -87,7 +105,7 @@ func TestPlanMembersReachesWhatIsWanted(t *testing.T) {
 				}
 			}
 			now := genMembers.Draw(r, "members")
-			plan, err := planMembers("b", "check", servers, change(key, before, now, nil).Pools[0])
+			plan, err := planMembers("b", testSettings, servers, change(key, before, now, nil).Pools[0])
 			if err != nil {
 				r.Fatal(err)
 			}
@@ -106,7 +124,7 @@ func TestPlanMembersReachesWhatIsWanted(t *testing.T) {
 					r.Fatalf("%s is not checked", s.Name)
 				}
 			}
-			again, err := planMembers("b", "check", servers, change(key, before, now, nil).Pools[0])
+			again, err := planMembers("b", testSettings, servers, change(key, before, now, nil).Pools[0])
 			if err != nil || len(again.commands) > 0 {
 				r.Fatalf("done twice it writes again: %v, %v", again.commands, err)
 			}
@@ -121,7 +139,7 @@ func TestPlanMembersKeepsTheOrderOfSteps(t *testing.T) {
 		return providers.Member{UID: fmt.Sprint(n), State: state, Address: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(n)}), 80)}
 	}
 	old := []providers.Member{m(1, providers.Enabled), m(2, providers.Enabled)}
-	start, err := planMembers("b", "check", nil, change(key, nil, old, nil).Pools[0])
+	start, err := planMembers("b", testSettings, nil, change(key, nil, old, nil).Pools[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +153,7 @@ func TestPlanMembersKeepsTheOrderOfSteps(t *testing.T) {
 		steps[s.Op] = s
 	}
 	c.Members = []providers.MemberChange{steps[providers.RemoveMember], steps[providers.AddMember], steps[providers.DrainMember]} // a contested one first
-	plan, err := planMembers("b", "check", servers, c)
+	plan, err := planMembers("b", testSettings, servers, c)
 	if err != nil {
 		t.Fatal(err)
 	}

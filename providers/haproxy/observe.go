@@ -31,6 +31,7 @@ func (p *Provider) Observe(ctx context.Context, _ providers.Scope) (providers.Ob
 		}
 		observed = providers.Observed{State: p.stateOf(live)}
 		observed.Members, err = p.connections(ctx, s, observed.State.Pools)
+		addHealth(observed.Members, observed.State.Pools, live)
 		worker = s.Info().Worker
 		return err
 	})
@@ -184,11 +185,11 @@ func (p *Provider) stateOf(live liveState) providers.State {
 			continue
 		}
 		state.Pools = append(state.Pools, providers.Pool{
-			Key: service.Key, Settings: providers.PoolSettings{Algorithm: service.Algorithm}, Members: membersOf(live.servers[backend]),
+			Key: service.Key, Settings: service.Pool, Members: membersOf(live.servers[backend]),
 		})
 		if p.inForce && service.HasFrontend() {
 			state.VirtualServers = append(state.VirtualServers, providers.VirtualServer{
-				Key: service.Key, VIPs: service.VIPs, Port: service.Port,
+				Key: service.Key, VIPs: service.VIPs, Port: service.Port, Shared: service.Shared, Settings: service.Virtual,
 			})
 		}
 	}
@@ -237,6 +238,28 @@ func (p *Provider) connections(ctx context.Context, s *runtime.Session, pools []
 		counts[pool.Key] = count
 	}
 	return counts, nil
+}
+
+// addHealth tells what the checks say of the members.
+func addHealth(statuses map[providers.Key]map[providers.MemberID]providers.MemberStatus, pools []providers.Pool, live liveState) {
+	for _, pool := range pools {
+		for _, server := range live.servers[config.BackendName(pool.Key)] {
+			health := healthOf(server)
+			id, _, ok := identify(server)
+			if !ok || isLeaving(server) || health == providers.HealthUnknown {
+				continue
+			}
+			if statuses[pool.Key] == nil {
+				statuses[pool.Key] = map[providers.MemberID]providers.MemberStatus{}
+			}
+			status, known := statuses[pool.Key][id]
+			if !known {
+				status.Connections = -1
+			}
+			status.Health = health
+			statuses[pool.Key][id] = status
+		}
+	}
 }
 
 // sessionsOf returns the current sessions of each server of a backend in the current worker.

@@ -26,6 +26,9 @@ import (
 // maxMembers is HAProxy's limit of active servers in a roundrobin backend (configuration manual 4.2, "balance").
 const maxMembers = 4095
 
+// tableSync is how long a worker needs to be able to hand over its tables of clients, with some room.
+const tableSync = 11 * time.Second
+
 // emptyState is a server state file that restores nothing. HAProxy warns about a missing one.
 const emptyState = "1\n# be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_iweight " +
 	"srv_time_since_last_change srv_check_status srv_check_result srv_check_health srv_check_state srv_agent_state " +
@@ -63,8 +66,9 @@ type Provider struct {
 	held       map[netip.AddrPort]bool
 	leaving    map[ref]time.Time // removed servers: when each was first seen without a connection, or zero
 	lastReload time.Time
-	dirty      bool   // the file may differ from model
-	lastRead   parsed // spares parsing a file that did not change
+	tableSync  time.Duration // see reloadInterval
+	dirty      bool          // the file may differ from model
+	lastRead   parsed        // spares parsing a file that did not change
 }
 
 var (
@@ -94,13 +98,13 @@ func New(cfg Config, owner providers.Owner, log *zap.Logger) (*Provider, error) 
 		cfg: cfg, owner: owner, log: log.Named("haproxy"),
 		settings: config.Settings{
 			StateFile: cfg.stateFile(), CheckInterval: cfg.CheckInterval,
-			ConnectTimeout: cfg.ConnectTimeout, IdleTimeout: cfg.IdleTimeout,
+			ConnectTimeout: cfg.ConnectTimeout, IdleTimeout: cfg.IdleTimeout, Peers: cfg.peers(),
 		},
 		files:   process.Files{Admin: cfg.ConfigFiles, Dir: cfg.Dir, State: cfg.stateFile()},
 		master:  runtime.Master{Path: cfg.MasterSocket},
 		poke:    make(chan struct{}, 1),
 		changed: make(chan struct{}, 1),
-		leaving: map[ref]time.Time{},
+		leaving: map[ref]time.Time{}, tableSync: tableSync,
 	}
 	p.reloader = process.Reloader{Master: p.master, Admin: cfg.AdminSocket}
 	if err := p.prepare(); err != nil {
@@ -171,7 +175,14 @@ func (p *Provider) readFile(read func() ([]byte, error)) (text []byte, f config.
 func (p *Provider) Capabilities() providers.Capabilities {
 	return providers.Capabilities{
 		Name: "haproxy", Protocols: []providers.Protocol{providers.TCP}, Local: true, MaxMembers: maxMembers,
-		Algorithms: []providers.Algorithm{providers.LeastConnections},
+		Algorithms:     []providers.Algorithm{providers.LeastConnections, providers.SourceHash},
+		Persistence:    []providers.PersistenceKind{providers.SourceAddress},
+		Monitors:       []providers.MonitorType{providers.MonitorNone, providers.MonitorTCP, providers.MonitorHTTP, providers.MonitorHTTPS},
+		ProxyProtocols: []providers.ProxyProtocol{providers.ProxyV1, providers.ProxyV2},
+		Features: []providers.Feature{
+			providers.Weights, providers.SlowStart, providers.MemberConnections, providers.SourceRanges, providers.IdleTimeout,
+			providers.AcceptProxyProtocol, providers.SharedVIPs, providers.MemberHealth,
+		},
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 
 // restructure fulfils the tasks with one reload. A task that cannot be is left out, with its error, and the others go on.
 func (p *Provider) restructure(ctx context.Context, tasks []*task) {
-	if wait := p.cfg.MinReloadInterval - time.Since(p.lastReload); wait > 0 {
+	if wait := p.reloadInterval() - time.Since(p.lastReload); wait > 0 {
 		failAll(tasks, &providers.Error{
 			Kind: providers.Throttled, What: "haproxy: reload", RetryAfter: wait,
 			Err: fmt.Errorf("the next one is allowed in %s", wait.Round(time.Millisecond)),
@@ -69,6 +69,15 @@ func (p *Provider) restructure(ctx context.Context, tasks []*task) {
 	if len(gone) > 0 {
 		p.shutdownInOldWorkers(ctx, func(backend, _ string) bool { return gone[backend] })
 	}
+}
+
+// reloadInterval is the least time between two reloads. A worker gives its tables of clients to the next one only when it has
+// waited for those of its predecessor and of other peers, five seconds each (PEER_RESYNC_TIMEOUT in HAProxy's peers.c; tried with 2.6).
+func (p *Provider) reloadInterval() time.Duration {
+	if p.model.Persistent() {
+		return max(p.cfg.MinReloadInterval, p.tableSync)
+	}
+	return p.cfg.MinReloadInterval
 }
 
 func failAll(tasks []*task, err error) {
@@ -251,20 +260,19 @@ func (p *Provider) settle(ctx context.Context) {
 		if err != nil {
 			return err
 		}
-		options := config.ServerOptions(p.settings)
 		var commands []runtime.Command
 		for _, service := range want.Services {
 			backend := config.BackendName(service.Key)
-			pool := providers.Pool{Key: service.Key}
+			pool := providers.Pool{Key: service.Key, Settings: service.Pool}
 			for _, server := range service.Servers {
 				id, _ := config.ParseServerName(server.Name)
-				m := providers.Member{UID: id.UID, Address: id.Address, State: providers.Enabled}
+				m := providers.Member{UID: id.UID, Address: id.Address, State: providers.Enabled, Weight: uint8(server.Weight)}
 				if server.Drained {
 					m.State = providers.Draining
 				}
 				pool.Members = append(pool.Members, m)
 			}
-			plan, err := planMembers(backend, options, live.servers[backend], providers.PoolChange{New: &pool})
+			plan, err := planMembers(backend, p.settings, live.servers[backend], providers.PoolChange{New: &pool})
 			if err != nil {
 				return err
 			}

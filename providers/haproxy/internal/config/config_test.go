@@ -24,12 +24,12 @@ func example() File {
 		Owner:      providers.Owner{ClusterUID: "c-1", Instance: "ns/name"},
 		Generation: Generation{Number: 7, Hash: "0123456789ab"},
 		Services: []Service{{
-			Key:       providers.Key{Namespace: "shop", Service: "web", Port: 80, Protocol: providers.TCP},
-			Algorithm: providers.LeastConnections,
-			VIPs:      []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}, Port: 8080,
+			Key:  providers.Key{Namespace: "shop", Service: "web", Port: 80, Protocol: providers.TCP},
+			Pool: providers.PoolSettings{Algorithm: providers.LeastConnections},
+			VIPs: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}, Port: 8080,
 			Servers: []Server{
-				{Name: "192.0.2.11:61000_uid-1", ID: 5, Address: netip.MustParseAddrPort("192.0.2.11:61000")},
-				{Name: "2001:db8::11:61001_uid-2", ID: 6, Address: netip.MustParseAddrPort("[2001:db8::11]:61001"), Drained: true},
+				{Name: "192.0.2.11:61000_uid-1", ID: 5, Weight: 1, Address: netip.MustParseAddrPort("192.0.2.11:61000")},
+				{Name: "2001:db8::11:61001_uid-2", ID: 6, Weight: 7, Address: netip.MustParseAddrPort("[2001:db8::11]:61001"), Drained: true},
 			},
 		}},
 	}
@@ -37,7 +37,7 @@ func example() File {
 
 func TestRender(t *testing.T) {
 	const want = `
-# service {"namespace":"shop","service":"web","port":80,"protocol":"TCP","algorithm":"LeastConnections","vips":["192.0.2.1","2001:db8::1"],"listen":8080}
+# service {"namespace":"shop","service":"web","port":80,"protocol":"TCP","pool":{"algorithm":"LeastConnections"},"vips":["192.0.2.1","2001:db8::1"],"listen":8080}
 frontend npl_f_shop_web_80 from npl-tcp
     bind 192.0.2.1:8080
     bind [2001:db8::1]:8080
@@ -45,7 +45,7 @@ frontend npl_f_shop_web_80 from npl-tcp
 backend npl_b_shop_web_80 from npl-tcp
     balance leastconn
     server 192.0.2.11:61000_uid-1 192.0.2.11:61000 id 5 weight 1 check inter 5000ms fastinter 1000ms downinter 1000ms rise 2 fall 2 observe layer4 error-limit 2 on-error mark-down pool-max-conn -1 pool-purge-delay 1s
-    server 2001:db8::11:61001_uid-2 [2001:db8::11]:61001 id 6 weight 1 check inter 5000ms fastinter 1000ms downinter 1000ms rise 2 fall 2 observe layer4 error-limit 2 on-error mark-down pool-max-conn -1 pool-purge-delay 1s disabled
+    server 2001:db8::11:61001_uid-2 [2001:db8::11]:61001 id 6 weight 7 check inter 5000ms fastinter 1000ms downinter 1000ms rise 2 fall 2 observe layer4 error-limit 2 on-error mark-down pool-max-conn -1 pool-purge-delay 1s disabled
 `
 	text := string(Render(example(), settings))
 	if !strings.HasSuffix(text, want) {
@@ -70,11 +70,16 @@ var genFile = rapid.Custom(func(r *rapid.T) File {
 	name := rapid.StringMatching(`[a-z]([-a-z0-9]{0,60}[a-z0-9])?`)
 	for range rapid.IntRange(0, 4).Draw(r, "services") {
 		s := Service{
-			Key:       providers.Key{Namespace: name.Draw(r, "ns"), Service: name.Draw(r, "svc"), Port: rapid.Uint16Min(1).Draw(r, "port"), Protocol: providers.TCP},
-			Algorithm: rapid.SampledFrom([]providers.Algorithm{providers.RoundRobin, providers.LeastConnections}).Draw(r, "algorithm"),
+			Key:  providers.Key{Namespace: name.Draw(r, "ns"), Service: name.Draw(r, "svc"), Port: rapid.Uint16Min(1).Draw(r, "port"), Protocol: providers.TCP},
+			Pool: genPool.Draw(r, "pool"),
 		}
 		if rapid.Bool().Draw(r, "frontend") {
 			s.VIPs, s.Port = []netip.Addr{genAddr.Draw(r, "vip")}, rapid.Uint16Min(1).Draw(r, "listen")
+			s.Virtual.IdleTimeout = genSeconds.Draw(r, "idle")
+			s.Virtual.AcceptProxyProtocol = rapid.Bool().Draw(r, "accept-proxy")
+			if rapid.Bool().Draw(r, "ranges") {
+				s.Virtual.SourceRanges = []netip.Prefix{netip.PrefixFrom(genAddr.Draw(r, "range"), 24).Masked()}
+			}
 		}
 		for _, id := range rapid.SliceOfNDistinct(genID, 0, 4, rapid.ID).Draw(r, "members") {
 			server, err := ServerName(id)
@@ -82,13 +87,32 @@ var genFile = rapid.Custom(func(r *rapid.T) File {
 				r.Fatal(err)
 			}
 			s.Servers = append(s.Servers, Server{
-				Name: server, ID: rapid.IntRange(1, 1<<31-1).Draw(r, "id"), Address: id.Address, Drained: rapid.Bool().Draw(r, "drained"),
+				Name: server, ID: rapid.IntRange(1, 1<<31-1).Draw(r, "id"), Address: id.Address, Weight: rapid.IntRange(1, 256).Draw(r, "weight"), Drained: rapid.Bool().Draw(r, "drained"),
 			})
 		}
 		slices.SortFunc(s.Servers, CompareServers)
 		f.Set(s)
 	}
 	return f
+})
+
+var genSeconds = rapid.Map(rapid.IntRange(0, 3600), func(n int) time.Duration { return time.Duration(n) * time.Second })
+
+var genPool = rapid.Custom(func(r *rapid.T) providers.PoolSettings {
+	p := providers.PoolSettings{
+		Algorithm:     rapid.SampledFrom([]providers.Algorithm{providers.RoundRobin, providers.LeastConnections, providers.SourceHash}).Draw(r, "algorithm"),
+		ProxyProtocol: rapid.SampledFrom([]providers.ProxyProtocol{"", providers.ProxyV1, providers.ProxyV2}).Draw(r, "proxy"),
+		SlowStart:     genSeconds.Draw(r, "slow"), MemberConnections: rapid.Uint32Max(9).Draw(r, "connections"),
+	}
+	if rapid.Bool().Draw(r, "persistent") {
+		p.Persistence = providers.Persistence{Kind: providers.SourceAddress, Timeout: genSeconds.Draw(r, "timeout")}
+	}
+	p.Monitor.Type = rapid.SampledFrom([]providers.MonitorType{"", providers.MonitorNone, providers.MonitorTCP, providers.MonitorHTTP, providers.MonitorHTTPS}).Draw(r, "monitor")
+	if p.Monitor.Type == providers.MonitorHTTP {
+		p.Monitor.Path, p.Monitor.Host = rapid.SampledFrom([]string{"", "/healthz?x=1&y"}).Draw(r, "path"), rapid.SampledFrom([]string{"", "shop.example"}).Draw(r, "host")
+		p.Monitor.Interval, p.Monitor.Rise = genSeconds.Draw(r, "interval"), rapid.Uint8Max(9).Draw(r, "rise")
+	}
+	return p
 })
 
 var genAddr = rapid.Custom(func(r *rapid.T) netip.Addr {
@@ -130,7 +154,7 @@ func TestHashIsOfTheStructureAlone(t *testing.T) {
 	}
 	for name, edit := range map[string]func(*File, *Settings){
 		"port":      func(f *File, _ *Settings) { f.Services[0].Port++ },
-		"algorithm": func(f *File, _ *Settings) { f.Services[0].Algorithm = providers.RoundRobin },
+		"algorithm": func(f *File, _ *Settings) { f.Services[0].Pool.Algorithm = providers.RoundRobin },
 		"address":   func(f *File, _ *Settings) { f.Services[0].VIPs = f.Services[0].VIPs[:1] },
 		"timeout":   func(_ *File, s *Settings) { s.IdleTimeout++; s.IdleTimeout += time.Millisecond },
 		"owner":     func(f *File, _ *Settings) { f.Owner.Instance = "x" },
@@ -165,7 +189,7 @@ func TestParseRefuses(t *testing.T) {
 		"service":      {`# service {`, `# service `, "line 2"},
 		"udp":          {`"protocol":"TCP"`, `"protocol":"UDP"`, "only TCP"},
 		"server id":    {` id 5 `, ` id 0 `, "bad id"},
-		"server":       {` id 5 `, ` weight 5 `, "address or id"},
+		"server":       {` id 5 `, ` weight 5 `, "address, id or weight"},
 		"server place": {`_uid-1 192.0.2.11:61000`, `_uid-1 web:61000`, "uid-1"},
 	} {
 		if _, err := Parse([]byte(strings.Replace(good, c.old, c.new, 1))); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -220,7 +244,7 @@ func TestServerNameRoundTrip(t *testing.T) {
 		if err != nil {
 			r.Fatal(err)
 		}
-		if i := strings.IndexFunc(name, func(c rune) bool { return !isToken(string(c)) && c != ':' && c != '_' }); i >= 0 {
+		if i := strings.IndexFunc(name, func(c rune) bool { return !IsToken(string(c)) && c != ':' && c != '_' }); i >= 0 {
 			r.Fatalf("%q is no name for haproxy", name)
 		}
 		if got, ok := ParseServerName(name); !ok || got != id {

@@ -40,7 +40,7 @@ func (g Generation) String() string { return strconv.FormatUint(g.Number, 10) + 
 func ParseGeneration(text string) (Generation, error) {
 	number, hash, ok := strings.Cut(text, "-")
 	n, err := strconv.ParseUint(number, 10, 64)
-	if !ok || err != nil || !isToken(hash) {
+	if !ok || err != nil || !IsToken(hash) {
 		return Generation{}, fmt.Errorf("not a generation <number>-<hash>: %.80q", text)
 	}
 	return Generation{Number: n, Hash: hash}, nil
@@ -48,11 +48,19 @@ func ParseGeneration(text string) (Generation, error) {
 
 // Service is one Service port: a backend, and the frontend before it unless it has none.
 type Service struct {
-	Key       providers.Key
-	Algorithm providers.Algorithm
-	Servers   []Server // sorted by Address, then Name
-	VIPs      []netip.Addr
-	Port      uint16 // of the VIPs; 0 when there is no frontend
+	Key     providers.Key
+	Pool    providers.PoolSettings
+	Servers []Server // sorted by Address, then Name
+	Virtual providers.VirtualServerSettings
+	VIPs    []netip.Addr
+	Port    uint16 // of the VIPs; 0 when there is no frontend
+	Shared  string // see providers.VirtualServer; HAProxy itself has no use for it
+}
+
+// SameStructure reports whether the two differ in nothing but their servers.
+func (s Service) SameStructure(o Service) bool {
+	return s.Key == o.Key && s.Pool.Equal(o.Pool) && s.Virtual.Equal(o.Virtual) && slices.Equal(s.VIPs, o.VIPs) && s.Port == o.Port &&
+		s.Shared == o.Shared
 }
 
 // HasFrontend reports whether the Service port is served.
@@ -72,6 +80,7 @@ type Server struct {
 	Name    string // see ServerName
 	ID      int    // 1..2147483647, unique in the backend
 	Address netip.AddrPort
+	Weight  int  // 1..256
 	Drained bool // in maintenance: established connections go on, new ones go elsewhere
 }
 
@@ -86,6 +95,20 @@ type Settings struct {
 	CheckInterval  time.Duration
 	ConnectTimeout time.Duration
 	IdleTimeout    time.Duration
+	// Peers is where this HAProxy tells itself, over a reload, and the other of a pair which client has which member.
+	Peers Peers
+}
+
+// Peers are the HAProxies that share the tables of clients. The local one names itself.
+type Peers struct {
+	Bind   netip.AddrPort
+	Others []Peer // sorted by Name
+}
+
+// Peer is another HAProxy.
+type Peer struct {
+	Name    string // what that HAProxy calls itself: its host's name, or what -L says
+	Address netip.AddrPort
 }
 
 // Find returns the index of key in the file's Services and whether it is there.
@@ -128,13 +151,11 @@ func (s Service) Validate() error {
 	if s.Key.Protocol != providers.TCP {
 		return fmt.Errorf("haproxy cannot balance %s; only TCP ports can be served", s.Key.Protocol)
 	}
-	if !isToken(s.Key.Namespace) || !isToken(s.Key.Service) || s.Key.Port == 0 {
+	if !IsToken(s.Key.Namespace) || !IsToken(s.Key.Service) || s.Key.Port == 0 {
 		return errors.New("namespace, Service and port must be a Kubernetes Service port")
 	}
-	switch s.Algorithm {
-	case providers.RoundRobin, providers.LeastConnections:
-	default:
-		return fmt.Errorf("algorithm %q is neither %s nor %s", s.Algorithm, providers.RoundRobin, providers.LeastConnections)
+	if err := checkMonitor(s.Pool.Monitor); err != nil {
+		return err
 	}
 	if s.HasFrontend() == (s.Port == 0) {
 		return errors.New("a virtual server needs at least one address and a port from 1 to 65535")
@@ -147,8 +168,8 @@ func (s Service) Validate() error {
 	return nil
 }
 
-// isToken reports whether text can stand in a HAProxy name as it is.
-func isToken(text string) bool {
+// IsToken reports whether text can stand in a HAProxy name as it is.
+func IsToken(text string) bool {
 	for i := range len(text) {
 		if !isPlain(text[i]) {
 			return false

@@ -67,8 +67,11 @@ func (f *File) parseService(text string) error {
 		return fmt.Errorf("service: %w", err)
 	}
 	s := Service{
-		Key:       providers.Key{Namespace: l.Namespace, Service: l.Service, Port: l.Port, Protocol: l.Protocol},
-		Algorithm: l.Algorithm, VIPs: l.VIPs, Port: l.Listen,
+		Key:  providers.Key{Namespace: l.Namespace, Service: l.Service, Port: l.Port, Protocol: l.Protocol},
+		Pool: l.Pool, VIPs: l.VIPs, Port: l.Listen, Shared: l.Shared, Virtual: l.Virtual,
+	}
+	if s.Pool.Algorithm == "" {
+		s.Pool.Algorithm = l.Algorithm
 	}
 	if err := s.Validate(); err != nil {
 		return fmt.Errorf("service %s: %w", s.Key, err)
@@ -82,19 +85,23 @@ func (f *File) parseService(text string) error {
 
 func (s *Service) parseServer(text string) error {
 	fields := strings.Fields(text)
-	if len(fields) < 4 || fields[2] != "id" {
-		return fmt.Errorf("server without address or id: %.80q", text)
+	if len(fields) < 6 || fields[2] != "id" || fields[4] != "weight" {
+		return fmt.Errorf("server without address, id or weight: %.80q", text)
 	}
 	id, err := strconv.Atoi(fields[3])
 	if err != nil || id < 1 || id > 1<<31-1 {
 		return fmt.Errorf("server %.80q: bad id %.20q", fields[0], fields[3])
+	}
+	weight, err := strconv.Atoi(fields[5])
+	if err != nil || weight < 1 || weight > 256 {
+		return fmt.Errorf("server %.80q: bad weight %.20q", fields[0], fields[5])
 	}
 	address, err := netip.ParseAddrPort(fields[1])
 	if err != nil {
 		return fmt.Errorf("server %.80q: %w", fields[0], err)
 	}
 	s.Servers = append(s.Servers, Server{
-		Name: fields[0], ID: id, Address: address, Drained: fields[len(fields)-1] == strings.TrimSpace(drainedMark),
+		Name: fields[0], ID: id, Address: address, Weight: weight, Drained: fields[len(fields)-1] == strings.TrimSpace(drainedMark),
 	})
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/nplbridge/nplbridge/providers"
@@ -31,13 +30,17 @@ type headLine struct {
 }
 
 type serviceLine struct {
-	Namespace string              `json:"namespace"`
-	Service   string              `json:"service"`
-	Port      uint16              `json:"port"`
-	Protocol  providers.Protocol  `json:"protocol"`
-	Algorithm providers.Algorithm `json:"algorithm"`
-	VIPs      []netip.Addr        `json:"vips,omitempty"`
-	Listen    uint16              `json:"listen,omitempty"`
+	Namespace string                 `json:"namespace"`
+	Service   string                 `json:"service"`
+	Port      uint16                 `json:"port"`
+	Protocol  providers.Protocol     `json:"protocol"`
+	Pool      providers.PoolSettings `json:"pool,omitzero"`
+	VIPs      []netip.Addr           `json:"vips,omitempty"`
+	Listen    uint16                 `json:"listen,omitempty"`
+	Shared    string                 `json:"shared,omitempty"`
+	// Algorithm is where files of before Pool have it.
+	Algorithm providers.Algorithm             `json:"algorithm,omitempty"`
+	Virtual   providers.VirtualServerSettings `json:"virtual,omitzero"`
 }
 
 // Hash returns the hash of the file's structure under these settings: of everything but its servers and generation.
@@ -89,53 +92,28 @@ func Render(f File, s Settings) []byte {
 	line("    timeout client-fin 30s")
 	line("    timeout server-fin 30s")
 	line("    load-server-state-from-file global")
-	options := ServerOptions(s)
+	if f.Persistent() {
+		line("")
+		line("peers %s", peersName)
+		line("    peer \"${HAPROXY_LOCALPEER}\" %s", s.Peers.Bind)
+		for _, peer := range s.Peers.Others {
+			line("    peer %s %s", peer.Name, peer.Address)
+		}
+	}
 	for _, service := range f.Services {
 		key := service.Key
 		line("")
 		mark(serviceMark, serviceLine{
-			key.Namespace, key.Service, key.Port, key.Protocol, service.Algorithm, service.VIPs, service.Port,
+			key.Namespace, key.Service, key.Port, key.Protocol, service.Pool, service.VIPs, service.Port, service.Shared, "", service.Virtual,
 		})
 		if service.HasFrontend() {
-			line("frontend %s from npl-tcp", FrontendName(key))
-			for _, bind := range service.Binds() {
-				line("    bind %s", bind)
-			}
-			line("    default_backend %s", BackendName(key))
+			service.renderFrontend(line)
 		}
-		line("backend %s from npl-tcp", BackendName(key))
-		line("    balance %s", balance(service.Algorithm))
-		for _, server := range service.Servers {
-			disabled := ""
-			if server.Drained {
-				disabled = drainedMark
-			}
-			line("%s%s %s id %d %s%s", serverMark, server.Name, server.Address, server.ID, options, disabled)
-		}
+		service.renderBackend(line, s)
 	}
 	return b.Bytes()
 }
 
 const drainedMark = " disabled"
-
-// ServerOptions returns the keywords of every server, in the file and in `add server` alike. A server added at run
-// time inherits no default-server, so all is said; without the pool keywords 2.6 would never reuse a connection.
-func ServerOptions(s Settings) string {
-	fast := min(s.CheckInterval, time.Second)
-	return strings.Join([]string{
-		"weight 1",
-		"check inter " + duration(s.CheckInterval), "fastinter " + duration(fast), "downinter " + duration(fast),
-		"rise 2 fall 2",
-		"observe layer4 error-limit 2 on-error mark-down",
-		"pool-max-conn -1 pool-purge-delay 1s",
-	}, " ")
-}
-
-func balance(a providers.Algorithm) string {
-	if a == providers.LeastConnections {
-		return "leastconn"
-	}
-	return "roundrobin"
-}
 
 func duration(d time.Duration) string { return fmt.Sprintf("%dms", d.Milliseconds()) }

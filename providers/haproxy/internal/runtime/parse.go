@@ -101,6 +101,12 @@ const (
 	CheckEnabled    = 0x04
 )
 
+// Values of Server.Operation (srv_op_state) and Server.Result (srv_check_result).
+const (
+	OperationStopped = 0
+	ResultUnknown    = 0 // no check has ended yet
+)
+
 // Server is one line of `show servers state`.
 type Server struct {
 	Backend string
@@ -110,6 +116,9 @@ type Server struct {
 	Admin   int            // bits, see AdminForcedMaint
 	Weight  int            // the weight set at run time, 0 to 256
 	Check   int            // bits, see CheckConfigured
+	// Operation and Result are what the checks found, see OperationStopped and ResultUnknown.
+	Operation int
+	Result    int
 }
 
 // ParseServers reads the answer of `show servers state [backend]`, format 1. A backend without servers has no lines.
@@ -120,7 +129,8 @@ func ParseServers(text string) ([]Server, error) {
 	}
 	header, rows, _ := strings.Cut(text, "\n")
 	columns, err := columnIndex(strings.TrimPrefix(header, "# "), " ",
-		"be_name", "srv_name", "srv_id", "srv_addr", "srv_port", "srv_admin_state", "srv_uweight", "srv_check_state")
+		"be_name", "srv_name", "srv_id", "srv_addr", "srv_port", "srv_admin_state", "srv_uweight", "srv_check_state",
+		"srv_op_state", "srv_check_result")
 	if err != nil {
 		return nil, fmt.Errorf("show servers state: %w", err)
 	}
@@ -144,6 +154,7 @@ func ParseServers(text string) ([]Server, error) {
 		s := Server{
 			Backend: get("be_name"), Name: get("srv_name"), ID: number("srv_id"),
 			Admin: number("srv_admin_state"), Weight: number("srv_uweight"), Check: number("srv_check_state"),
+			Operation: number("srv_op_state"), Result: number("srv_check_result"),
 		}
 		port := number("srv_port")
 		if err != nil {

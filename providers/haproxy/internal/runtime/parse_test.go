@@ -63,8 +63,8 @@ func TestParseServers(t *testing.T) {
 	got, err := ParseServers(serversText)
 	want := []Server{
 		{Backend: "npl_b_a_b_80", Name: "::1:9002_uid-2", ID: 1002, Address: netip.MustParseAddrPort("[::1]:9002"), Admin: 5, Weight: 1, Check: 14},
-		{Backend: "npl_b_a_b_80", Name: "127.0.0.1:9003_uid-3", ID: 1003, Address: netip.MustParseAddrPort("127.0.0.1:9003"), Weight: 1, Check: 6},
-		{Backend: "uds", Name: "sock", ID: 1, Weight: 1},
+		{Backend: "npl_b_a_b_80", Name: "127.0.0.1:9003_uid-3", ID: 1003, Address: netip.MustParseAddrPort("127.0.0.1:9003"), Weight: 1, Check: 6, Operation: 2},
+		{Backend: "uds", Name: "sock", ID: 1, Weight: 1, Operation: 2},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v", got, err)
