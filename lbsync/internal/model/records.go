@@ -85,9 +85,10 @@ type Pod struct {
 	Finished     bool      // phase Succeeded or Failed
 	Gated        bool      // it has our readiness gate, and that is not True yet
 
-	Ports     []ContainerPort // named ports of containers and sidecars
-	HostPorts []HostPort      // that its containers declare
-	Weight    uint8           // annotations.Weight, 1..20; 0 stands for 1
+	Ports     []ContainerPort       // named ports of containers and sidecars
+	HostPorts []HostPort            // that its containers declare
+	Weight    uint8                 // annotations.Weight, 1..20; 0 stands for 1
+	Problems  []annotations.Problem // with annotations of the Pod that are ours; what they were last stays
 
 	Mappings  []npl.Mapping // the good entries of the annotation
 	Malformed string        // what is wrong with the annotation; empty when nothing is
@@ -134,6 +135,7 @@ type Node struct {
 	Excluded     bool // label node.kubernetes.io/exclude-from-external-load-balancers
 	// Draining is true when its members take no new connections: the annotation annotations.Drain or, where configured, a cordon.
 	Draining bool
+	Problems []annotations.Problem // with annotations of the Node that are ours; what they were last stays
 }
 
 // Has reports whether a is an address of the Node.
