@@ -5,8 +5,10 @@ package lbsync
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -102,20 +104,43 @@ func (c Config) Validate() error {
 	if len(c.Providers) == 0 {
 		bad("providerName", "", "name at least one provider")
 	}
+	setting := "providerName"
+	if len(c.Providers) > 1 {
+		setting = "providers"
+	}
 	for i, name := range c.Providers {
 		if len(validation.IsQualifiedName(annotations.ClassPrefix+name)) > 0 || name == "" || strings.ContainsAny(name, "=, ") {
-			bad("providerName", name, `write a name such as "haproxy"; it makes the loadBalancerClass "`+annotations.ClassPrefix+`<providerName>"`)
+			bad(setting, name, `write a name such as "haproxy"; it makes the loadBalancerClass "`+annotations.ClassPrefix+`<name>"`)
 		}
 		if slices.Contains(c.Providers[:i], name) {
-			bad("providerName", name, "give each provider a name of its own")
+			bad(setting, name, "give each provider a name of its own")
 		}
 	}
-	if c.ServiceType != string(annotations.NodePortLocal) {
-		bad("serviceType", c.ServiceType, "write "+string(annotations.NodePortLocal))
+	if !slices.Contains(annotations.Sources(), annotations.Source(c.ServiceType)) {
+		bad("serviceType", c.ServiceType, "write "+listOf(annotations.Sources()))
 	}
-	for _, r := range c.ranges() {
-		if !r.First.IsValid() || !r.Last.IsValid() || r.First.Is4() != r.Last.Is4() || r.Last.Less(r.First) {
-			bad("addressPools", r, "write two addresses of one family, the lower one first")
+	if first, last := c.PortRange.First, c.PortRange.Last; (first == 0) != (last == 0) || last < first {
+		bad("portRange", c.PortRange, portRangeFix)
+	}
+	for setting, labels := range map[string]map[string]string{"nodePortSelector": c.NodePortSelector, "namespaceSelector": c.NamespaceSelector} {
+		if wrong := wrongLabel(labels); wrong != "" {
+			bad(setting, wrong, "write labels as Kubernetes has them")
+		}
+	}
+	for i, name := range c.BlockedNamespaces {
+		if len(validation.IsDNS1123Label(name)) > 0 {
+			bad("blockedNamespaces", name, "write the name of a Namespace")
+		} else if slices.Contains(c.BlockedNamespaces[:i], name) {
+			bad("blockedNamespaces", name, "write it once")
+		}
+	}
+	errs = append(errs, c.validatePools()...)
+	for _, d := range []struct {
+		setting string
+		value   time.Duration
+	}{{"guardHold", c.GuardHold}, {"gateTimeout", c.GateTimeout}} {
+		if d.value < 0 || d.value > 24*time.Hour {
+			bad(d.setting, d.value, "write a duration from 0 to 24h")
 		}
 	}
 	if c.DrainLimit < 0 || c.DrainLimit > 24*time.Hour {
@@ -135,6 +160,105 @@ func (c Config) Validate() error {
 		bad("identity", c.Identity, "write what is unique to this process, the Pod's name for example")
 	}
 	return errors.Join(errs...)
+}
+
+// listOf lists words for people: "a, b or c".
+func listOf[T ~string](words []T) string {
+	var b strings.Builder
+	for i, w := range words {
+		switch {
+		case i > 0 && i == len(words)-1:
+			b.WriteString(" or ")
+		case i > 0:
+			b.WriteString(", ")
+		}
+		b.WriteString(string(w))
+	}
+	return b.String()
+}
+
+// wrongLabel returns the first label that Kubernetes would not take, "" when there is none.
+func wrongLabel(labels map[string]string) string {
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		if len(validation.IsQualifiedName(key)) > 0 || len(validation.IsValidLabelValue(labels[key])) > 0 {
+			return key + "=" + labels[key]
+		}
+	}
+	return ""
+}
+
+// validatePools returns what is wrong with the address pools, each message beginning with "addressPools".
+func (c Config) validatePools() (errs []error) {
+	bad := func(pool int, what string, value any, fix string) {
+		errs = append(errs, fmt.Errorf("addressPools[%d]%s: %q: %s", pool, what, fmt.Sprint(value), fix))
+	}
+	type owned struct {
+		AddressRange
+		pool string
+	}
+	var taken []owned
+	for i, pool := range c.AddressPools {
+		if len(validation.IsDNS1123Label(pool.Name)) > 0 {
+			bad(i, ".name", pool.Name, "write a name in lower case, of at most 63 letters, digits and dashes")
+		}
+		if slices.ContainsFunc(c.AddressPools[:i], func(o AddressPool) bool { return o.Name == pool.Name }) {
+			bad(i, ".name", pool.Name, "give each pool a name of its own")
+		}
+		if len(pool.Ranges) == 0 {
+			bad(i, ".ranges", "", "write at least one range of addresses")
+		}
+		for _, r := range pool.Ranges {
+			if !r.First.IsValid() || !r.Last.IsValid() || r.First.Is4() != r.Last.Is4() || r.Last.Less(r.First) {
+				bad(i, ".ranges", r, "write two addresses of one family, the lower one first")
+				continue
+			}
+			for _, o := range taken {
+				if o.pool != pool.Name && r.First.Is4() == o.First.Is4() && !o.Last.Less(r.First) && !r.Last.Less(o.First) {
+					bad(i, ".ranges", r, fmt.Sprintf("put each address into one pool; it overlaps %s of %s", o.AddressRange, o.pool))
+					break
+				}
+			}
+			taken = append(taken, owned{r, pool.Name})
+		}
+		for _, name := range pool.Providers {
+			if !slices.Contains(c.Providers, name) {
+				bad(i, ".providers", name, "name load balancers that exist: "+strings.Join(c.Providers, ", "))
+			}
+		}
+		for _, name := range pool.Namespaces {
+			if len(validation.IsDNS1123Label(name)) > 0 {
+				bad(i, ".namespaces", name, "write the names of Namespaces")
+			}
+		}
+		if wrong := wrongLabel(pool.Selector); wrong != "" {
+			bad(i, ".selector", wrong, "write labels as Kubernetes has them")
+		}
+	}
+	return errs
+}
+
+const portRangeFix = "write FIRST-LAST, two ports from 1 to 65535, the lower one first"
+
+// ParsePortRange reads "61000-62000"; empty is none.
+func ParsePortRange(s string) (PortRange, error) {
+	if s == "" {
+		return PortRange{}, nil
+	}
+	first, last, ok := strings.Cut(s, "-")
+	a, errA := strconv.ParseUint(strings.TrimSpace(first), 10, 16)
+	b, errB := strconv.ParseUint(strings.TrimSpace(last), 10, 16)
+	if !ok || errA != nil || errB != nil || a == 0 || b < a {
+		return PortRange{}, errors.New(portRangeFix)
+	}
+	return PortRange{uint16(a), uint16(b)}, nil
+}
+
+// String returns "first-last", and "" for none.
+func (r PortRange) String() string {
+	if r == (PortRange{}) {
+		return ""
+	}
+	return fmt.Sprintf("%d-%d", r.First, r.Last)
 }
 
 // ParseAddressRange reads an address pool: a prefix "172.31.0.0/24", a range "172.31.0.10-172.31.0.20", or one address.

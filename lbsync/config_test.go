@@ -55,13 +55,40 @@ func TestValidate(t *testing.T) {
 	if err := config("one").Validate(); err != nil {
 		t.Errorf("a good configuration: %v", err)
 	}
+	pool := func(first, last string) AddressPool {
+		return AddressPool{Name: "p", Ranges: []AddressRange{{netip.MustParseAddr(first), netip.MustParseAddr(last)}}}
+	}
 	for setting, edit := range map[string]func(*Config){
-		"instance":     func(c *Config) { c.Instance = "nplbridge" },
-		"providerName": func(c *Config) { c.Providers = []string{"a b"} },
-		"serviceType":  func(c *Config) { c.ServiceType = "ClusterIP" },
-		"addressPools": func(c *Config) {
-			c.AddressPools = []AddressPool{{Name: "p", Ranges: []AddressRange{{netip.MustParseAddr("1.2.3.4"), netip.MustParseAddr("1.2.3.3")}}}}
+		"instance":               func(c *Config) { c.Instance = "nplbridge" },
+		"providerName":           func(c *Config) { c.Providers = []string{"a b"} },
+		"providers":              func(c *Config) { c.Providers = []string{"a", "a"} },
+		"serviceType":            func(c *Config) { c.ServiceType = "Ingress" },
+		"portRange":              func(c *Config) { c.PortRange = PortRange{5, 4} },
+		"nodePortSelector":       func(c *Config) { c.NodePortSelector = map[string]string{"a b": "c"} },
+		"namespaceSelector":      func(c *Config) { c.NamespaceSelector = map[string]string{"a": "b c"} },
+		"blockedNamespaces":      func(c *Config) { c.BlockedNamespaces = []string{"Kube"} },
+		"addressPools[0].ranges": func(c *Config) { c.AddressPools = []AddressPool{pool("1.2.3.4", "1.2.3.3")} },
+		"addressPools[1].name": func(c *Config) {
+			c.AddressPools = []AddressPool{pool("1.2.3.4", "1.2.3.4"), pool("1.2.3.5", "1.2.3.5")}
 		},
+		"addressPools[1].ranges": func(c *Config) {
+			c.AddressPools = []AddressPool{pool("1.2.3.4", "1.2.3.9"), pool("1.2.3.9", "1.2.3.12")}
+			c.AddressPools[1].Name = "q"
+		},
+		"addressPools[0].providers": func(c *Config) {
+			c.AddressPools = []AddressPool{pool("1.2.3.4", "1.2.3.4")}
+			c.AddressPools[0].Providers = []string{"nobody"}
+		},
+		"addressPools[0].namespaces": func(c *Config) {
+			c.AddressPools = []AddressPool{pool("1.2.3.4", "1.2.3.4")}
+			c.AddressPools[0].Namespaces = []string{"a/b"}
+		},
+		"addressPools[0].selector": func(c *Config) {
+			c.AddressPools = []AddressPool{pool("1.2.3.4", "1.2.3.4")}
+			c.AddressPools[0].Selector = map[string]string{"": "x"}
+		},
+		"guardHold":      func(c *Config) { c.GuardHold = -time.Second },
+		"gateTimeout":    func(c *Config) { c.GateTimeout = 25 * time.Hour },
 		"drainLimit":     func(c *Config) { c.DrainLimit = 25 * time.Hour },
 		"resync":         func(c *Config) { c.Resync = time.Second },
 		"leaseNamespace": func(c *Config) { c.LeaseNamespace = "A" },
@@ -72,6 +99,19 @@ func TestValidate(t *testing.T) {
 		edit(&c)
 		if err := c.Validate(); err == nil || !strings.HasPrefix(err.Error(), setting+": ") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", setting, err)
+		}
+	}
+}
+
+func TestParsePortRange(t *testing.T) {
+	for in, want := range map[string]string{"61000-62000": "61000-62000", "": "", "5 - 5": "5-5"} {
+		if got, err := ParsePortRange(in); err != nil || got.String() != want {
+			t.Errorf("ParsePortRange(%q) = %q, %v", in, got, err)
+		}
+	}
+	for _, in := range []string{"61000", "2-1", "0-5", "a-b", "1-65536", "-"} {
+		if got, err := ParsePortRange(in); err == nil || err.Error() != portRangeFix {
+			t.Errorf("ParsePortRange(%q) = %q, %v", in, got, err)
 		}
 	}
 }

@@ -36,20 +36,21 @@ func checkCommand() *cobra.Command {
 		if err != nil {
 			return nil, err
 		}
-		build, err := provider(values)
+		balancers, err := balancers(values)
 		if err != nil {
 			return nil, err
 		}
-		return []program.Step{
-			program.RightsStep(permissions(cfg)),
-			{Name: "load balancer " + cfg.Providers[0], Run: func(ctx context.Context, client kubernetes.Interface) error {
-				p, err := open(ctx, cfg, build, client, zap.NewNop())
+		steps := []program.Step{program.RightsStep(permissions(cfg))}
+		for _, b := range balancers {
+			steps = append(steps, program.Step{Name: "load balancer " + b.name, Run: func(ctx context.Context, client kubernetes.Interface) error {
+				open, err := openAll(ctx, cfg, []balancer{b}, client, zap.NewNop())
 				if err != nil {
 					return err
 				}
-				_, err = p.Observe(ctx, providers.Scope{})
-				return errors.Join(err, p.Close())
-			}},
-		}, nil
+				_, err = open[b.name].Observe(ctx, providers.Scope{})
+				return errors.Join(err, open.Close())
+			}})
+		}
+		return steps, nil
 	})
 }

@@ -2,9 +2,15 @@ package main
 
 import (
 	"bytes"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
@@ -40,7 +46,8 @@ func TestDocs(t *testing.T) {
 
 func TestChart(t *testing.T) {
 	own := []string{
-		"instance", "identity", "leaseNamespace", "leaseName", "serviceType", "addressPools", "kubeconfig", "statusSocket",
+		"instance", "identity", "leaseNamespace", "leaseName", "serviceType", "portRange", "addressPools", "kubeconfig", "statusSocket",
+		"providers", // the chart runs one HAProxy beside each lbsync
 		"haproxy.configFiles", "haproxy.dir", "haproxy.masterSocket", "haproxy.adminSocket", "haproxy.binary", "haproxy.stateFile",
 	}
 	for _, s := range table().Settings { // the chart runs lbsync beside HAProxy only, so far
@@ -48,7 +55,7 @@ func TestChart(t *testing.T) {
 			own = append(own, s.Key)
 		}
 	}
-	settingstest.Chart(t, "../../charts/nplbridge", "lbsync", table(), own, []string{"logFormat"})
+	settingstest.Chart(t, "../../charts/nplbridge", "lbsync", table(), own, []string{"logFormat", statusAddress})
 }
 
 func execute(args ...string) (string, error) {
@@ -85,6 +92,75 @@ func TestBadSettings(t *testing.T) {
 				t.Errorf("%s %q: %v, want one line with %q", verb, args, err, want)
 			}
 		}
+	}
+}
+
+// What only a file can say.
+func TestBadFiles(t *testing.T) {
+	for content, want := range map[string]string{
+		"providers: [{name: a, kind: haproxy}, {name: b, kind: haproxy}]":                     `providers[1].haproxy.dir: "/etc/haproxy/npl.d" (from default): is that of a too`,
+		"providers: [{name: a, kind: haproxy}, {name: a, kind: haproxy, haproxy: {dir: /x}}]": `providers: "a": give each provider a name of its own`,
+		"provider: haproxy\nproviders: [{name: a, kind: haproxy}]":                            `provider: "haproxy" (from @): providers is set as well`,
+		"providers: [{kind: haproxy}]":                                                        `providers[0].name: "" (from default): missing; for example edge`,
+		"providers: [{name: a}]":                                                              `providers[0].kind: "" (from default): missing; for example haproxy`,
+		"providers: [{name: a, kind: nginx}]":                                                 `providers[0].kind: "nginx" (from @): unknown provider; known: avi, `,
+		"providers: [{name: a, kind: haproxy, haproxy: {dir: x}}]":                            `settings, providers[0]: haproxy dir: "x" is not an absolute path`,
+		"addressPools: [{name: p, ranges: [192.0.2.0/33]}]":                                   `addressPools[0].ranges: "192.0.2.0/33" (from @): address pool "192.0.2.0/33": not a prefix`,
+		"addressPools: [{ranges: [192.0.2.1]}]":                                               `addressPools[0].name: "": write a name in lower case`,
+		"addressPools: [{name: p, ranges: [192.0.2.1]}, {name: q, ranges: [192.0.2.0/24]}]":   `overlaps 192.0.2.1 of p (from @)`,
+		"addressPools: [{name: p, ranges: [192.0.2.1], providers: [core]}]":                   `addressPools[0].providers: "core": name load balancers that exist: haproxy`,
+		"portRange: 5":                    `portRange: "5" (from @): write FIRST-LAST`,
+		"statusAddress: 0.0.0.0:1":        `statusAddress: "0.0.0.0:1" (from @): write a loopback address and a port`,
+		"serviceType: Ingress":            `serviceType: "Ingress": write NodePortLocal, NodePort or ClusterIP (from @)`,
+		"guardHold: 25h":                  `guardHold: "25h": write a duration from 0 to 24h (from @)`,
+		"blockedNamespaces: [a, a]":       `blockedNamespaces: "a": write it once (from @)`,
+		"nodePortSelector: {ingress: no}": `nodePortSelector: "map[ingress:false]" (from @): want labels`,
+	} {
+		file := filepath.Join(t.TempDir(), "s.yaml")
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := execute("run", "--config="+file)
+		if err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), file, "@"), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s:\ngot  %v\nwant %s", content, err, want)
+		}
+	}
+}
+
+func TestGoodFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "s.yaml")
+	content := `
+providers: [{name: edge, kind: haproxy}, {name: core, kind: avi, avi: {tenant: shop}}]
+avi: {url: "https://avi.example.com", username: u, tokenFile: /t}
+addressPools: [{name: public, ranges: [192.0.2.0/24], providers: [edge], onRequest: true, selector: [{key: Exposure, value: Public}]}]
+namespaceSelector: [{key: tier, value: web}]
+portRange: ""
+`
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	flags := pflag.NewFlagSet("lbsync", pflag.ContinueOnError)
+	table().AddFlags(flags)
+	if err := flags.Parse([]string{"--config=" + file}); err != nil {
+		t.Fatal(err)
+	}
+	values, err := table().Load(flags)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := config(values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := lbsync.AddressPool{
+		Name: "public", Providers: []string{"edge"}, Namespaces: nil, OnRequest: true, Selector: map[string]string{"Exposure": "Public"},
+		Ranges: []lbsync.AddressRange{{First: netip.MustParseAddr("192.0.2.1"), Last: netip.MustParseAddr("192.0.2.254")}},
+	}
+	if diff := cmp.Diff([]lbsync.AddressPool{pool}, got.AddressPools, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if !slices.Equal(got.Providers, []string{"edge", "core"}) || got.PortRange != (lbsync.PortRange{}) || got.NamespaceSelector["tier"] != "web" {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -17,16 +17,63 @@ type builder func(providers.Owner, *zap.Logger) (providers.Provider, error)
 
 // kinds are the load balancers lbsync can drive, each with what turns settings into its builder.
 var kinds = map[string]func(*settings.Values) (builder, error){
-	"avi":     newAvi,
-	"haproxy": newHAProxy,
+	"avi":       newAvi,
+	kindHAProxy: newHAProxy,
 }
 
-// provider returns the builder of the provider that the settings name.
-func provider(v *settings.Values) (builder, error) {
-	if kind, ok := kinds[v.String("provider")]; ok {
-		return kind(v)
+const kindHAProxy = "haproxy"
+
+// balancer is one load balancer as the settings describe it.
+type balancer struct {
+	name, kind string
+	build      builder
+}
+
+// balancers returns the load balancers that the settings name, in their order, at least one.
+func balancers(v *settings.Values) ([]balancer, error) {
+	records := v.Records("providers")
+	if len(records) == 0 {
+		b, err := newBalancer(v, "providerName", "provider")
+		return []balancer{b}, err
 	}
-	return nil, v.Reject("provider", "unknown provider; known: "+known())
+	for _, key := range []string{"provider", "providerName"} {
+		if !v.Defaulted(key) {
+			return nil, v.Reject(key, "providers is set as well; name each load balancer once, in providers")
+		}
+	}
+	var out []balancer
+	places := map[string]string{} // of the files of each HAProxy, by directory
+	for _, record := range records {
+		for _, key := range []string{"name", "kind"} {
+			if record.String(key) == "" {
+				return nil, record.Reject(key, "missing")
+			}
+		}
+		b, err := newBalancer(record, "name", "kind")
+		if err != nil {
+			return nil, err
+		}
+		if b.kind == kindHAProxy {
+			dir := record.String("haproxy.dir")
+			if other, taken := places[dir]; taken {
+				return nil, record.Reject("haproxy.dir", "is that of "+other+" too; give each HAProxy a directory and sockets of its own")
+			}
+			places[dir] = b.name
+		}
+		out = append(out, b)
+	}
+	return out, nil
+}
+
+func newBalancer(v *settings.Values, nameKey, kindKey string) (balancer, error) {
+	b := balancer{name: v.String(nameKey), kind: v.String(kindKey)}
+	kind, ok := kinds[b.kind]
+	if !ok {
+		return b, v.Reject(kindKey, "unknown provider; known: "+known())
+	}
+	var err error
+	b.build, err = kind(v)
+	return b, err
 }
 
 // known lists the load balancers, for people.

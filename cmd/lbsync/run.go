@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/nplbridge/nplbridge/cmd/internal/program"
@@ -43,7 +44,7 @@ Each setting comes from its flag, else its environment variable, else the file, 
 			if err != nil {
 				return err
 			}
-			build, err := provider(values)
+			balancers, err := balancers(values)
 			if err != nil {
 				return err
 			}
@@ -51,7 +52,7 @@ Each setting comes from its flag, else its environment variable, else the file, 
 				Table:         table,
 				MetricsPrefix: "lbsync",
 				New: func(ctx context.Context, client kubernetes.Interface, log *zap.Logger, metrics prometheus.Registerer) (program.Service, error) {
-					return service(ctx, cfg, build, client, log, metrics)
+					return service(ctx, cfg, balancers, client, log, metrics)
 				},
 			}
 			return runner.Run(c.Context(), c.Flags(), values)
@@ -62,28 +63,50 @@ Each setting comes from its flag, else its environment variable, else the file, 
 	return command
 }
 
-func service(ctx context.Context, cfg lbsync.Config, build builder, client kubernetes.Interface, log *zap.Logger, metrics prometheus.Registerer) (program.Service, error) {
-	p, err := open(ctx, cfg, build, client, log)
+func service(ctx context.Context, cfg lbsync.Config, balancers []balancer, client kubernetes.Interface, log *zap.Logger,
+	metrics prometheus.Registerer,
+) (program.Service, error) {
+	open, err := openAll(ctx, cfg, balancers, client, log)
 	if err != nil {
 		return program.Service{}, err
 	}
-	s, err := lbsync.New(cfg, client, map[string]providers.Provider{cfg.Providers[0]: p}, log, metrics)
+	s, err := lbsync.New(cfg, client, open, log, metrics)
 	if err != nil {
-		return program.Service{}, errors.Join(err, p.Close())
+		return program.Service{}, errors.Join(err, open.Close())
 	}
 	var checks []serve.Check
 	for _, c := range s.Checks() {
 		checks = append(checks, serve.Check(c))
 	}
-	run := func(ctx context.Context) error { return errors.Join(s.Run(ctx), p.Close()) }
+	run := func(ctx context.Context) error { return errors.Join(s.Run(ctx), open.Close()) }
 	return program.Service{Run: run, Checks: checks, Status: s.Status}, nil
 }
 
-// open builds the provider with the mark of this cluster and instance.
-func open(ctx context.Context, cfg lbsync.Config, build builder, client kubernetes.Interface, log *zap.Logger) (providers.Provider, error) {
-	namespace, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+// opened are the providers by name.
+type opened map[string]providers.Provider
+
+// openAll builds the providers with the mark of this cluster and instance.
+func openAll(ctx context.Context, cfg lbsync.Config, balancers []balancer, client kubernetes.Interface, log *zap.Logger) (opened, error) {
+	uid, err := lbsync.ClusterUID(ctx, client)
 	if err != nil {
-		return nil, fmt.Errorf("read the cluster's identity, the UID of Namespace %s: %w", metav1.NamespaceSystem, err)
+		return nil, err
 	}
-	return build(providers.Owner{ClusterUID: string(namespace.UID), Instance: cfg.Instance}, log)
+	out := opened{}
+	for _, b := range balancers {
+		p, err := b.build(providers.Owner{ClusterUID: uid, Instance: cfg.Instance}, log.With(zap.String("provider", b.name)))
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("provider %s: %w", b.name, err), out.Close())
+		}
+		out[b.name] = p
+	}
+	return out, nil
+}
+
+// Close closes all.
+func (o opened) Close() error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(o)) {
+		errs = append(errs, o[name].Close())
+	}
+	return errors.Join(errs...)
 }

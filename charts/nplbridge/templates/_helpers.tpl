@@ -91,6 +91,7 @@ readinessProbe:
       "leaseNamespace" .Release.Namespace
       "leaseName" (printf "%s-lbsync" $fullname)
       "serviceType" .Values.serviceType
+      "portRange" .Values.agent.config.portRange
       "addressPools" .Values.addressPools
       "haproxy" $haproxy
     ) (deepCopy (omit .Values.lbsync.config "haproxy")) | toYaml }}

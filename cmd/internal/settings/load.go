@@ -19,7 +19,10 @@ import (
 type Values struct {
 	table  Table
 	file   string
-	values map[string]any    // by key; string, bool, time.Duration or []string
+	at     string            // of a record: what stands before its keys in messages, "providers[1]."
+	own    map[string]any    // of a record: what it was given as
+	short  bool              // of a record: it was given as a list of texts
+	values map[string]any    // by key; string, bool, time.Duration, []string, map[string]string or []*Values
 	source map[string]string // by key; see Error.Source
 	given  map[string]string // by key; the value as its source has it
 }
@@ -36,34 +39,37 @@ func (t Table) Load(flags *pflag.FlagSet) (*Values, error) {
 	}
 
 	v := viper.New()
+	structured := map[string]any{} // what is not for viper, which lower-cases the keys of everything
 	if file != "" {
 		inFile, err := t.readFile(file)
 		if err != nil {
 			return nil, err
+		}
+		for _, s := range t.Settings {
+			if value, ok := inFile[s.Key]; ok && value != nil && (s.Kind == Labels || s.Kind == Records) {
+				structured[s.Key] = value
+				delete(inFile, s.Key)
+			}
 		}
 		if err := v.MergeConfigMap(inFile); err != nil {
 			return nil, &Error{Source: file, Reason: err.Error()}
 		}
 	}
 	out := &Values{table: t, file: file, values: map[string]any{}, source: map[string]string{}, given: map[string]string{}}
+	var records []func() error // they take from the other settings what they leave out
 	for _, s := range t.Settings {
-		env := t.Env(s)
-		flag := flags.Lookup(s.Flag())
-		v.SetDefault(s.Key, s.Default)
-		if err := errors.Join(v.BindEnv(s.Key, env), v.BindPFlag(s.Key, flag)); err != nil {
-			return nil, fmt.Errorf("settings of %s: %s: %w", t.Program, s.Key, err)
+		raw, source, err := t.raw(v, flags, s, file, structured)
+		if err != nil {
+			return nil, err
 		}
-		// An empty variable is no setting, as viper has it: a template that leaves one empty means the default.
-		source := "default"
-		switch {
-		case flag.Changed:
-			source = "--" + flag.Name
-		case os.Getenv(env) != "":
-			source = env
-		case v.InConfig(s.Key):
-			source = file
+		out.source[s.Key], out.given[s.Key] = source, fmt.Sprint(raw)
+		if s.Kind == Records {
+			records = append(records, func() (err error) {
+				out.values[s.Key], err = out.records(s, raw, source)
+				return err
+			})
+			continue
 		}
-		raw := v.Get(s.Key)
 		value, reason := convert(s, raw)
 		if reason == "" && s.Want != nil {
 			reason = s.Want(value)
@@ -71,9 +77,47 @@ func (t Table) Load(flags *pflag.FlagSet) (*Values, error) {
 		if reason != "" {
 			return nil, out.wrong(s, fmt.Sprint(raw), source, reason)
 		}
-		out.values[s.Key], out.source[s.Key], out.given[s.Key] = value, source, fmt.Sprint(raw)
+		out.values[s.Key] = value
+	}
+	for _, read := range records {
+		if err := read(); err != nil {
+			return nil, err
+		}
 	}
 	return out, nil
+}
+
+// sourceDefault is the source of what nobody set.
+const sourceDefault = "default"
+
+// raw returns a setting's value as its source has it.
+func (t Table) raw(v *viper.Viper, flags *pflag.FlagSet, s Setting, file string, structured map[string]any) (raw any, source string, err error) {
+	inFile, isStructured := structured[s.Key]
+	if s.FileOnly() {
+		if !isStructured {
+			return nil, sourceDefault, nil
+		}
+		return inFile, file, nil
+	}
+	env := t.Env(s)
+	flag := flags.Lookup(s.Flag())
+	v.SetDefault(s.Key, s.Default)
+	if err := errors.Join(v.BindEnv(s.Key, env), v.BindPFlag(s.Key, flag)); err != nil {
+		return nil, "", fmt.Errorf("settings of %s: %s: %w", t.Program, s.Key, err)
+	}
+	// An empty variable is no setting, as viper has it: a template that leaves one empty means the default.
+	switch {
+	case flag.Changed:
+		return v.Get(s.Key), "--" + flag.Name, nil
+	case os.Getenv(env) != "":
+		return v.Get(s.Key), env, nil
+	case isStructured:
+		return inFile, file, nil
+	case v.InConfig(s.Key):
+		return v.Get(s.Key), file, nil
+	default:
+		return v.Get(s.Key), sourceDefault, nil
+	}
 }
 
 // readFile returns the settings file as nested maps, after refusing keys that the table does not have: a misspelled
@@ -91,13 +135,18 @@ func (t Table) readFile(file string) (map[string]any, error) {
 	if err := yaml.UnmarshalStrict(content, &out); err != nil {
 		return nil, &Error{Source: file, Reason: err.Error(), Fix: "write the settings as YAML, one `key: value` per line"}
 	}
-	for _, key := range leaves("", out, t.sections()) {
+	return out, t.known(out, "", file)
+}
+
+// known refuses keys that the table does not have; at is what stands before them in messages.
+func (t Table) known(fields map[string]any, at, source string) error {
+	for _, key := range leaves("", fields, t.sections()) {
 		if _, known := t.find(key); known {
 			continue
 		}
 		if t.sections()[key] {
-			return nil, &Error{
-				Key: key, Value: fmt.Sprint(out[key]), Source: file,
+			return &Error{
+				Key: at + key, Value: fmt.Sprint(fields[key]), Source: source,
 				Reason: "is a section, not a setting", Fix: "write its keys below it, one indented `key: value` per line",
 			}
 		}
@@ -109,9 +158,9 @@ func (t Table) readFile(file string) (map[string]any, error) {
 		if near := nearest(key, known); near != "" {
 			fix = fmt.Sprintf("did you mean %s?", near)
 		}
-		return nil, &Error{Source: file, Reason: fmt.Sprintf("unknown setting %q", key), Fix: fix}
+		return &Error{Source: source, Reason: fmt.Sprintf("unknown setting %q", at+key), Fix: fix}
 	}
-	return out, nil
+	return nil
 }
 
 func (t Table) sections() map[string]bool {
@@ -172,6 +221,8 @@ func convert(s Setting, raw any) (value any, reason string) {
 		return nil, want
 	case List:
 		return convertList(raw)
+	case Labels:
+		return convertLabels(raw)
 	default:
 		switch text := raw.(type) {
 		case nil:
@@ -216,8 +267,8 @@ func (v *Values) wrong(s Setting, value, source, reason string) *Error {
 	if s.Secret {
 		value = redacted
 	}
-	e := &Error{Key: s.Key, Value: value, Source: source, Reason: reason}
-	if source == "default" {
+	e := &Error{Key: v.at + s.Key, Value: value, Source: source, Reason: reason}
+	if source == sourceDefault && v.at == "" {
 		e.Fix = fmt.Sprintf("set it with --%s or %s", s.Flag(), v.table.Env(s))
 	}
 	if s.Example != "" {
@@ -239,7 +290,13 @@ func (v *Values) Duration(key string) time.Duration { return get[time.Duration](
 func (v *Values) List(key string) []string { return get[[]string](v, key) }
 
 // Defaulted reports whether nobody set the setting.
-func (v *Values) Defaulted(key string) bool { return v.source[key] == "default" }
+func (v *Values) Defaulted(key string) bool { return v.source[key] == sourceDefault }
+
+// Has reports whether there is such a setting.
+func (v *Values) Has(key string) bool {
+	_, ok := v.table.find(key)
+	return ok
+}
 
 func get[T any](v *Values, key string) T {
 	value, ok := v.values[key].(T)
@@ -271,7 +328,7 @@ const redacted = "(redacted)"
 
 // text returns a value as a flag would take it.
 func (v *Values) text(s Setting) string {
-	if s.Secret && v.source[s.Key] != "default" {
+	if s.Secret && v.source[s.Key] != sourceDefault {
 		return redacted
 	}
 	switch value := v.values[s.Key].(type) {
@@ -279,6 +336,10 @@ func (v *Values) text(s Setting) string {
 		return strings.Join(value, ",")
 	case time.Duration:
 		return durationText(value)
+	case map[string]string:
+		return labelText(value)
+	case []*Values:
+		return v.recordText(s)
 	default:
 		return fmt.Sprint(value)
 	}
@@ -300,12 +361,17 @@ func (v *Values) Invalid(err error) error {
 			lines[i] = fmt.Sprintf("%s (from %s)", line, v.source[s.Key])
 		}
 	}
-	return &Error{Source: "settings", Reason: strings.Join(lines, "; ")}
+	source := "settings"
+	if v.at != "" {
+		source += ", " + v.At()
+	}
+	return &Error{Source: source, Reason: strings.Join(lines, "; ")}
 }
 
 // named returns the setting whose key a message begins with: "coolDown 1h: ..." or "haproxy dir: ...".
 func (v *Values) named(message string) (Setting, bool) {
 	first, rest, _ := strings.Cut(message, " ")
+	first, _, _ = strings.Cut(first, "[") // a record of the setting
 	second, _, _ := strings.Cut(rest, " ")
 	for _, key := range []string{first, first + "." + second} {
 		if s, ok := v.table.find(strings.ReplaceAll(key, ":", "")); ok {

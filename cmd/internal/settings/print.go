@@ -38,6 +38,10 @@ func (v *Values) yaml(s Setting) (string, error) {
 		return durationText(typed), nil
 	case []string:
 		value = append([]string{}, typed...) // [] rather than null
+	case map[string]string:
+		value = labelRecords(typed)
+	case []*Values:
+		value = v.written(s)
 	case string:
 		value = v.text(s)
 	}
@@ -55,8 +59,23 @@ func (t Table) Reference(w io.Writer) error {
 		if s.Live {
 			doc += ". Takes effect when the file changes"
 		}
-		fmt.Fprintf(&b, "| `%s` | `--%s` | `%s` | %s | %s (%s) | %s |\n",
-			s.Key, s.Flag(), t.Env(s), code(s.DefaultText()), cell(doc), s.Kind, code(s.Example))
+		flag, env := code("--"+s.Flag()), code(t.Env(s))
+		if s.FileOnly() {
+			flag, env = "", ""
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s (%s) | %s |\n",
+			s.Key, flag, env, code(s.DefaultText()), cell(doc), s.Kind, code(s.Example))
+	}
+	for _, s := range t.Settings {
+		if s.Kind != Records {
+			continue
+		}
+		fmt.Fprintf(&b, "\n### Each record of %s\n\n| Key | Default | Meaning | Example |\n|---|---|---|---|\n", code(s.Key))
+		for _, f := range s.Fields {
+			if !strings.Contains(f.Key, ".") { // else it is above, a setting of its own
+				fmt.Fprintf(&b, "| `%s` | %s | %s (%s) | %s |\n", f.Key, code(f.DefaultText()), cell(f.Doc), f.Kind, code(f.Example))
+			}
+		}
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

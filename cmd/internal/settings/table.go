@@ -21,6 +21,8 @@ const (
 	Bool                 // true or false
 	Duration             // a Go duration: 90s, 5m, 1h30m; a bare number has no unit and is refused, except 0
 	List                 // texts; a YAML list, or separated by commas in flags and environment
+	Labels               // labels; a list of {key, value} in the file, key=value separated by commas in flags and environment
+	Records              // a list of records, see Setting.Fields; in the file only, except for Setting.Short
 )
 
 // String names the kind in documentation.
@@ -32,6 +34,10 @@ func (k Kind) String() string {
 		return "duration"
 	case List:
 		return "list"
+	case Labels:
+		return "labels"
+	case Records:
+		return "list of records"
 	default:
 		return "text"
 	}
@@ -42,7 +48,7 @@ type Setting struct {
 	// Key is the name in the file, in camelCase; a dot separates a section from its keys: "haproxy.masterSocket".
 	Key  string
 	Kind Kind
-	// Default is a string, bool, time.Duration or []string, as Kind says; nil is the zero value.
+	// Default is a string, bool, time.Duration or []string, as Kind says; nil is the zero value. Labels and Records have none.
 	Default any
 	// Doc is one sentence or a few, without a final full stop: what it is, unit, valid range.
 	Doc string
@@ -53,6 +59,10 @@ type Setting struct {
 	Want func(value any) string
 	// Secret values are never printed.
 	Secret bool
+	// Fields are the keys of each record of a Records setting.
+	Fields []Setting
+	// Short is the key of the List field that a list of bare texts stands for, in flags and environment too; empty takes records only.
+	Short string
 	// Live settings take effect when the file changes, without a restart.
 	Live bool
 }
@@ -107,6 +117,9 @@ func words(key string) []string {
 func (t Table) AddFlags(flags *pflag.FlagSet) {
 	flags.String(ConfigFlag, "", fmt.Sprintf("settings file, YAML (%s)", t.ConfigEnv()))
 	for _, s := range t.Settings {
+		if s.FileOnly() {
+			continue
+		}
 		// pflag would take what is between backquotes for the name of the value.
 		usage := strings.ReplaceAll(fmt.Sprintf("%s (%s)", s.Doc, t.Env(s)), "`", "'")
 		switch s.Kind {
@@ -115,7 +128,7 @@ func (t Table) AddFlags(flags *pflag.FlagSet) {
 			flags.VarPF(&text, s.Flag(), "", usage).NoOptDefVal = "true"
 		case Duration:
 			flags.String(s.Flag(), durationText(zero[time.Duration](s.Default)), usage)
-		case List:
+		case List, Labels, Records:
 			flags.StringSlice(s.Flag(), zero[[]string](s.Default), usage)
 		default:
 			flags.String(s.Flag(), zero[string](s.Default), usage)

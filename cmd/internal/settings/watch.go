@@ -39,11 +39,23 @@ func (v *Values) Watch(ctx context.Context, flags *pflag.FlagSet, changed func(*
 	}
 }
 
+// raw is a value for comparison: as text would have it, secrets included.
+func (v *Values) raw(s Setting) string {
+	if records, ok := v.values[s.Key].([]*Values); ok {
+		var out []any
+		for _, r := range records {
+			out = append(out, r.own)
+		}
+		return fmt.Sprint(out)
+	}
+	return fmt.Sprint(v.values[s.Key])
+}
+
 // Changed compares two loads: the keys of settings that differ, those that take effect live and those that need a
 // restart. Both are sorted.
 func (v *Values) Changed(now *Values) (live, restart []string) {
 	for _, s := range v.table.Settings {
-		if fmt.Sprint(v.values[s.Key]) == fmt.Sprint(now.values[s.Key]) {
+		if v.raw(s) == now.raw(s) {
 			continue
 		}
 		if s.Live {
