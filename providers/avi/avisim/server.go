@@ -2,17 +2,14 @@ package avisim
 
 import (
 	"context"
-	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
-	"log"
-	"net"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/nplbridge/nplbridge/providers/avi/avisim/internal/schema"
+	"github.com/nplbridge/nplbridge/providers/internal/simserver"
 )
 
 // maxBody is the longest request body that is read.
@@ -33,9 +30,7 @@ type Server struct {
 	delay  time.Duration
 	watch  chan struct{} // closed at the next change
 
-	listening sync.Mutex
-	server    *http.Server
-	authority *authority
+	serving *simserver.Server
 }
 
 // New returns a Controller with what cfg says. It listens nowhere yet.
@@ -48,13 +43,12 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	authority, err := newAuthority()
-	if err != nil {
-		return nil, fmt.Errorf("avisim: make a certificate: %w", err)
-	}
 	s := &Server{
 		cfg: cfg, version: version, accounts: newAccounts(cfg), store: newStore(), delay: cfg.Delay,
-		health: map[string]map[string]Health{}, watch: make(chan struct{}), authority: authority,
+		health: map[string]map[string]Health{}, watch: make(chan struct{}),
+	}
+	if s.serving, err = simserver.New("avisim", s); err != nil {
+		return nil, fmt.Errorf("avisim: %w", err)
 	}
 	if err := s.seed(); err != nil {
 		return nil, fmt.Errorf("avisim: %w", err)
@@ -64,48 +58,21 @@ func New(cfg Config) (*Server, error) {
 
 // Start listens on Config.Address with TLS and returns the URL, such as https://127.0.0.1:40123. CAPEM is what a client has to trust.
 func (s *Server) Start() (string, error) {
-	s.listening.Lock()
-	defer s.listening.Unlock()
-	if s.server != nil {
-		return "", errors.New("avisim: it was started already")
-	}
-	var lc net.ListenConfig
-	l, err := lc.Listen(context.Background(), "tcp", s.cfg.Address)
+	url, err := s.serving.Start(s.cfg.Address)
 	if err != nil {
-		return "", fmt.Errorf("avisim: listen: %w", err)
+		return "", fmt.Errorf("avisim: %w", err)
 	}
-	certificate, err := s.authority.issue(l.Addr())
-	if err != nil {
-		return "", errors.Join(fmt.Errorf("avisim: make a certificate: %w", err), l.Close())
-	}
-	server := &http.Server{
-		Handler: s, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0),
-		TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
-		// HTTP/1.1 only, as the Controller's API: a dropped connection is then one that the client sees.
-		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
-	}
-	s.server = server
-	go server.ServeTLS(l, "", "") //nolint:errcheck // it ends by Close
-	return "https://" + l.Addr().String(), nil
+	return url, nil
 }
 
 // Handler serves the same without a listener of its own.
 func (s *Server) Handler() http.Handler { return s }
 
 // Close stops listening and drops every connection; what is stored stays.
-func (s *Server) Close() error {
-	s.listening.Lock()
-	defer s.listening.Unlock()
-	if s.server == nil {
-		return nil
-	}
-	err := s.server.Close()
-	s.server = nil
-	return err
-}
+func (s *Server) Close() error { return s.serving.Close() }
 
 // CAPEM returns the certificate of the authority that signed the server's.
-func (s *Server) CAPEM() []byte { return s.authority.pem }
+func (s *Server) CAPEM() []byte { return s.serving.CAPEM() }
 
 // ServeHTTP answers one call.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {

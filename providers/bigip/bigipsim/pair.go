@@ -43,7 +43,7 @@ func NewPair(cfg Config) (*Pair, error) {
 				s.config.Modify(folder.Kind, folder.FullPath(), map[string]any{"deviceGroup": "/Common/" + s.cfg.DeviceGroup}, false, mcp.User{}) //nolint:errcheck // it is there, and so is the property
 			}
 		}
-		s.saved = s.config.Snapshot()
+		s.keep()
 	}
 	return &Pair{a, b, c}, nil
 }
@@ -169,7 +169,7 @@ func (c *cluster) push(s *Sim, save bool) {
 		other.mu.Lock()
 		other.config.Restore(config, false)
 		if save {
-			other.saved = other.config.Snapshot()
+			other.keep()
 		}
 		other.settle()
 		other.changed()
@@ -266,6 +266,13 @@ func (c *cluster) failoverStatus(s *Sim) map[string]any {
 
 func (c *cluster) activeGroups(s *Sim) []string {
 	return slices.DeleteFunc(c.groups(), func(group string) bool { return c.activeFor(group) != s })
+}
+
+// standby reports whether s is active for nothing.
+func (c *cluster) standby(s *Sim) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.activeGroups(s)) == 0
 }
 
 func failoverState(active bool) string {

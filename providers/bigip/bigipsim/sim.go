@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/nplbridge/nplbridge/providers/bigip/bigipsim/internal/mcp"
+	"github.com/nplbridge/nplbridge/providers/internal/simserver"
 )
 
 // maxBody is the longest request body that is read.
@@ -33,6 +34,7 @@ type Sim struct {
 	mu           sync.RWMutex
 	config       *mcp.Configuration
 	saved        mcp.Snapshot
+	savedAt      int64                    // generation of what was saved
 	runtime      map[string]memberRuntime // by pool and member
 	transactions *transactions
 	tasks        *tasks
@@ -40,7 +42,7 @@ type Sim struct {
 	delay        time.Duration
 	watch        chan struct{} // closed at the next change
 
-	serving serving
+	serving *simserver.Server
 }
 
 // New returns a device with what cfg says, saved. It listens nowhere yet.
@@ -57,7 +59,11 @@ func New(cfg Config) (*Sim, error) {
 	if err := s.seed(); err != nil {
 		return nil, fmt.Errorf("bigipsim: %w", err)
 	}
-	s.saved = s.config.Snapshot()
+	s.keep()
+	var err error
+	if s.serving, err = simserver.New("bigipsim", s); err != nil {
+		return nil, fmt.Errorf("bigipsim: %w", err)
+	}
 	return s, nil
 }
 

@@ -81,7 +81,7 @@ func (s *Sim) saveOrLoad(command string) *reply {
 	defer s.mu.Unlock()
 	switch command {
 	case "save":
-		s.saved = s.config.Snapshot()
+		s.keep()
 	case "load":
 		s.config.Restore(s.saved, true)
 		s.settle()
@@ -91,6 +91,9 @@ func (s *Sim) saveOrLoad(command string) *reply {
 	}
 	return nil
 }
+
+// keep saves the running configuration. The caller holds the lock.
+func (s *Sim) keep() { s.saved, s.savedAt = s.config.Snapshot(), s.config.Generation() }
 
 // Reboot restarts the device: what was not saved is gone, and so are transactions, tasks, what monitors found, and tokens unless
 // Rules.TokensSurviveRestart. The other one of a pair becomes active.

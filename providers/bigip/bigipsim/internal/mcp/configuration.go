@@ -83,13 +83,14 @@ func New(rules Rules) *Configuration {
 
 // Snapshot is a Configuration at one moment.
 type Snapshot struct {
-	objects map[string]map[string]*Object
-	nodes   map[naming.Address]string
+	objects    map[string]map[string]*Object
+	nodes      map[naming.Address]string
+	generation int64
 }
 
 // Snapshot returns what is configured.
 func (c *Configuration) Snapshot() Snapshot {
-	s := Snapshot{map[string]map[string]*Object{}, maps.Clone(c.nodes)}
+	s := Snapshot{map[string]map[string]*Object{}, maps.Clone(c.nodes), c.generation}
 	for kind, objects := range c.objects {
 		s.objects[kind] = maps.Clone(objects)
 	}
@@ -98,7 +99,7 @@ func (c *Configuration) Snapshot() Snapshot {
 
 // Restore makes the configuration that of a snapshot. Objects that belong to the device stay, unless all is true.
 func (c *Configuration) Restore(s Snapshot, all bool) {
-	copied := Snapshot{map[string]map[string]*Object{}, maps.Clone(s.nodes)}
+	copied := Snapshot{objects: map[string]map[string]*Object{}, nodes: maps.Clone(s.nodes)}
 	for kind, objects := range s.objects {
 		copied.objects[kind] = maps.Clone(objects)
 	}
@@ -110,11 +111,16 @@ func (c *Configuration) Restore(s Snapshot, all bool) {
 		}
 	}
 	c.objects, c.nodes = copied.objects, copied.nodes
+	if all {
+		c.generation = s.generation
+	} else {
+		c.generation++
+	}
 }
 
 // Atomically undoes everything that do did if it fails.
 func (c *Configuration) Atomically(do func() *Error) *Error {
-	mark := len(c.undo)
+	mark, generation := len(c.undo), c.generation
 	c.nested++
 	err := do()
 	c.nested--
@@ -122,7 +128,7 @@ func (c *Configuration) Atomically(do func() *Error) *Error {
 		for i := len(c.undo) - 1; i >= mark; i-- {
 			c.undo[i]()
 		}
-		c.undo = c.undo[:mark]
+		c.undo, c.generation = c.undo[:mark], generation
 	}
 	if c.nested == 0 {
 		c.undo = nil
@@ -137,6 +143,9 @@ func (c *Configuration) Transaction(do func() *Error) *Error {
 	defer func() { c.before = nil }()
 	return c.Atomically(do)
 }
+
+// Generation is that of the latest change.
+func (c *Configuration) Generation() int64 { return c.generation }
 
 // Find returns the object of a kind at a full path; nil if there is none.
 func (c *Configuration) Find(kind, path string) *Object { return c.objects[kind][path] }
@@ -190,6 +199,7 @@ func (c *Configuration) put(o *Object) {
 // drop forgets an object.
 func (c *Configuration) drop(o *Object) {
 	kind, path := o.Kind.Path, o.FullPath()
+	c.generation++
 	delete(c.objects[kind], path)
 	if kind == nodePath {
 		a := c.AddressOf(o)

@@ -1,4 +1,4 @@
-package avisim
+package simserver
 
 import (
 	"crypto/ecdsa"
@@ -15,6 +15,7 @@ import (
 
 // authority signs the server's certificate, so that a client can verify it by a CA file as it would the real one's.
 type authority struct {
+	name        string
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
 	pem         []byte
@@ -23,13 +24,13 @@ type authority struct {
 // lifetime of both certificates; it is real time, since TLS looks at the real clock.
 const lifetime = 30 * 24 * time.Hour
 
-func newAuthority() (*authority, error) {
+func newAuthority(name string) (*authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
 	}
 	template := &x509.Certificate{
-		SerialNumber: serial(), Subject: pkix.Name{CommonName: "avisim CA"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(lifetime),
+		SerialNumber: serial(), Subject: pkix.Name{CommonName: name + " CA"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(lifetime),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
@@ -37,7 +38,7 @@ func newAuthority() (*authority, error) {
 		return nil, err
 	}
 	certificate, err := x509.ParseCertificate(der)
-	return &authority{certificate, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}, err
+	return &authority{name, certificate, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}, err
 }
 
 // issue makes a certificate for the address that a server listens on, and for localhost.
@@ -51,7 +52,7 @@ func (a *authority) issue(address net.Addr) (tls.Certificate, error) {
 		ips = append(ips, tcp.IP)
 	}
 	template := &x509.Certificate{
-		SerialNumber: serial(), Subject: pkix.Name{CommonName: "avisim"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(lifetime),
+		SerialNumber: serial(), Subject: pkix.Name{CommonName: a.name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(lifetime),
 		DNSNames: []string{"localhost"}, IPAddresses: ips, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
