@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/yaml"
 
 	"github.com/nplbridge/nplbridge/e2e/lab/internal/network"
 	"github.com/nplbridge/nplbridge/e2e/lab/internal/process"
@@ -22,10 +21,11 @@ import (
 // LoadBalancer is the host in front of the cluster: HAProxy, and beside it the lbsync that drives it. Both are started
 // again when they end.
 type LoadBalancer struct {
-	lab     *Lab
-	dir     string
-	haproxy *process.Supervisor
-	lbsync  *process.Supervisor
+	lab      *Lab
+	dir      string
+	settings map[string]any // of lbsync's file, as it was started with
+	haproxy  *process.Supervisor
+	lbsync   *process.Supervisor
 }
 
 // The addresses on the load balancer's host that HAProxy and lbsync serve people on.
@@ -126,7 +126,7 @@ func (b *LoadBalancer) prepare(ctx context.Context, binary string) error {
 	for _, prefix := range network.VIPs {
 		pools = append(pools, prefix.String())
 	}
-	settings, err := yaml.Marshal(map[string]any{
+	b.settings = map[string]any{
 		"instance":       systemNamespace + "/" + release,
 		"leaseNamespace": systemNamespace,
 		"leaseName":      lbsyncAccount,
@@ -143,14 +143,11 @@ func (b *LoadBalancer) prepare(ctx context.Context, binary string) error {
 			"adminSocket":  b.AdminSocket(),
 			"binary":       binary,
 		},
-	})
-	if err != nil {
-		return err
 	}
 	return errors.Join(
 		os.WriteFile(b.file("haproxy.cfg"), fmt.Appendf(nil, haproxyConfig, b.AdminSocket(), statsAddress), 0o644),
 		os.WriteFile(b.file("kubeconfig"), kubeconfig, 0o600),
-		os.WriteFile(b.file("lbsync.yaml"), settings, 0o644))
+		b.writeSettings(b.settings))
 }
 
 // kubeconfig has a token of the chart's ServiceAccount, so that lbsync has the chart's rights and no others.

@@ -22,7 +22,7 @@ import (
 // command is one verb of the stories: its output is what `stdout` matches afterwards.
 type command func(s *story, ts *testscript.TestScript, args []string) (output string, err error)
 
-// verbs lists every verb. "eventually", "absent", "finally" and "keep" take another verb as their argument.
+// verbs lists every verb. "eventually", "absent", "finally", "keep" and "lasting" take another verb as their argument.
 func verbs() map[string]command {
 	return map[string]command{
 		"kubectl":    (*story).kubectl,
@@ -35,6 +35,7 @@ func verbs() map[string]command {
 		"mapping":    (*story).mapping,
 		"annotation": (*story).annotation,
 		"pool":       (*story).pool,
+		"members":    (*story).members,
 		"rule":       (*story).rule,
 		"cut":        (*story).cut,
 		"in-use":     (*story).inUse,
@@ -45,6 +46,8 @@ func verbs() map[string]command {
 		"exec-in":    (*story).execIn,
 		"agent":      (*story).agent,
 		"chart":      (*story).chart,
+		"lbsync":     (*story).lbsync,
+		"configure":  (*story).configure,
 		"kube-proxy": (*story).kubeProxy,
 		"load":       (*story).churn,
 		"crash":      (*story).crash,
@@ -59,6 +62,7 @@ func verbs() map[string]command {
 		"absent":     absent,
 		"finally":    finally,
 		"keep":       keep,
+		"lasting":    lasting,
 		"kept":       (*story).kept,
 	}
 }
@@ -124,6 +128,29 @@ func finally(s *story, ts *testscript.TestScript, args []string) (string, error)
 		return nil
 	})
 	return "", nil
+}
+
+// lasting DURATION runs a verb again and again for so long, which is a multiple of a time that a setting names, and fails as soon as it does.
+func lasting(s *story, ts *testscript.TestScript, args []string) (out string, err error) {
+	whole, err := time.ParseDuration(args[0])
+	if err != nil {
+		return "", err
+	}
+	run, ok := verbs()[args[1]]
+	if !ok {
+		return "", fmt.Errorf("lasting: there is no verb %q", args[1])
+	}
+	for end := time.Now().Add(whole); time.Now().Before(end); {
+		if out, err = run(s, ts, args[2:]); err != nil {
+			return out, err
+		}
+		select {
+		case <-s.ctx.Done():
+			return out, s.ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return out, nil
 }
 
 // keep runs a verb again and again, beside the story, until kept, which fails if the verb ever did. It must be one that only looks.
@@ -297,6 +324,15 @@ func (s *story) pool(_ *testscript.TestScript, args []string) (string, error) {
 	return fmt.Sprintln(members), err
 }
 
+// members SERVICE N prints the members that HAProxy has for the Service and fails if there are not N.
+func (s *story) members(_ *testscript.TestScript, args []string) (string, error) {
+	members, err := s.Members(args[0])
+	if err == nil && strconv.Itoa(len(members)) != args[1] {
+		err = fmt.Errorf("the pool of %s has %d members, not %s", args[0], len(members), args[1])
+	}
+	return fmt.Sprintln(members), err
+}
+
 // tcp WHERE ADDRESS sends one line and prints the answer.
 func (s *story) tcp(_ *testscript.TestScript, args []string) (string, error) {
 	return s.converse("tcp", args[0], args[1], "hello\n")
@@ -338,6 +374,16 @@ func (s *story) agent(_ *testscript.TestScript, args []string) (string, error) {
 // chart KEY=VALUE... installs the chart anew with these values and those of all stories; without any it undoes that.
 func (s *story) chart(_ *testscript.TestScript, args []string) (string, error) {
 	return "", s.Lab.InstallChart(s.ctx, slices.Concat(chartValues, args)...)
+}
+
+// lbsync ARGUMENTS... runs lbsync's command line on the load balancer's host, with the settings of the one that runs there.
+func (s *story) lbsync(_ *testscript.TestScript, args []string) (string, error) {
+	return s.Lab.LoadBalancer().LBSync(s.ctx, args...)
+}
+
+// configure KEY=VALUE... starts lbsync anew with these settings over those of all stories; without any it undoes that.
+func (s *story) configure(_ *testscript.TestScript, args []string) (string, error) {
+	return "", s.Lab.LoadBalancer().ConfigureLBSync(s.ctx, args...)
 }
 
 // kube-proxy start NODE MODE | kube-proxy stop NODE, the mode being nftables or iptables.

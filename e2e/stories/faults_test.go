@@ -78,13 +78,20 @@ func (s *story) restarted(_ *testscript.TestScript, _ []string) (string, error) 
 	return "", nil
 }
 
-// freeze agent NODE stops the agent where it is, thaw agent NODE lets it go on. A frozen agent can be crashed.
+// freeze agent NODE | freeze lbsync stops it where it is, thaw lets it go on. What is frozen can be crashed.
 func (s *story) freeze(_ *testscript.TestScript, args []string) (string, error) {
-	return "", s.signalAgent(args[1], syscall.SIGSTOP)
+	return "", s.signal(args, syscall.SIGSTOP)
 }
 
 func (s *story) thaw(_ *testscript.TestScript, args []string) (string, error) {
-	return "", s.signalAgent(args[1], syscall.SIGCONT)
+	return "", s.signal(args, syscall.SIGCONT)
+}
+
+func (s *story) signal(who []string, signal syscall.Signal) error {
+	if who[0] == "lbsync" {
+		return s.Lab.LoadBalancer().SignalLBSync(signal)
+	}
+	return s.signalAgent(who[1], signal)
 }
 
 func (s *story) signalAgent(node string, signal syscall.Signal) error {
