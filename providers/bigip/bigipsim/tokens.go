@@ -248,6 +248,12 @@ func (s *Sim) as3(r *request) *reply {
 		return ok(map[string]any{"version": "3.50.0", "release": "5", "schemaCurrent": "3.50.0", "schemaMinimum": "3.0.0"})
 	case what == "declare" && r.Method == http.MethodGet:
 		return ok(declaration)
+	case len(r.path) == 4 && r.path[2] == "declare" && r.Method == http.MethodGet:
+		tenant, declared := declaration[r.path[3]].(map[string]any)
+		if !declared {
+			return restjavad(http.StatusNotFound, "specified Tenant(s) %q not found in declaration", r.path[3])
+		}
+		return ok(map[string]any{"class": "ADC", "schemaVersion": declaration["schemaVersion"], r.path[3]: tenant})
 	}
 	return unregistered(r)
 }
