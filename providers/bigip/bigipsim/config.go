@@ -21,6 +21,8 @@ type Config struct {
 	UserPartition string
 	// Address is where Start listens; empty is a free port of 127.0.0.1.
 	Address string
+	// PeerAddress is that of the second of a pair.
+	PeerAddress string
 	// Hostname of the device; empty is bigip-a.example.com, and bigip-b.example.com for the second of a pair.
 	Hostname string
 	// Version of TMOS; empty is 16.1.4.

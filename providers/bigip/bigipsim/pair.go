@@ -23,7 +23,7 @@ func NewPair(cfg Config) (*Pair, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Hostname, cfg.Address = "bigip-b.example.com", ""
+	cfg.Hostname, cfg.Address = "bigip-b.example.com", cfg.PeerAddress
 	b, err := New(cfg)
 	if err != nil {
 		return nil, err
@@ -114,6 +114,16 @@ func (c *cluster) failover(names []string) {
 		}
 	}
 	c.endTokens()
+	c.wake()
+}
+
+// wake tells who watches the devices that something is other.
+func (c *cluster) wake() {
+	for _, s := range c.members {
+		s.mu.Lock()
+		s.changed()
+		s.mu.Unlock()
+	}
 }
 
 // endTokens is what a failover does to logins.
@@ -137,6 +147,7 @@ func (c *cluster) yield(s *Sim) {
 			c.moved[group] = s == c.members[0]
 		}
 	}
+	c.wake()
 }
 
 // wrote notes that s has changes, and synchronises them where the group does so by itself.
@@ -266,6 +277,13 @@ func (c *cluster) failoverStatus(s *Sim) map[string]any {
 
 func (c *cluster) activeGroups(s *Sim) []string {
 	return slices.DeleteFunc(c.groups(), func(group string) bool { return c.activeFor(group) != s })
+}
+
+// isActive reports whether s is active for a traffic group; "none" is every device.
+func (c *cluster) isActive(s *Sim, group string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return group == "none" || c.activeFor(group) == s
 }
 
 // standby reports whether s is active for nothing.

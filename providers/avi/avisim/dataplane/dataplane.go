@@ -6,12 +6,13 @@ package dataplane
 
 import (
 	"context"
-	"fmt"
-	"maps"
-	"sync"
+	"net"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/nplbridge/nplbridge/providers/avi/avisim"
+	"github.com/nplbridge/nplbridge/providers/internal/simproxy"
 )
 
 // Controller is what tells the data plane what to do, and is told how servers are; an *avisim.Server.
@@ -21,132 +22,59 @@ type Controller interface {
 }
 
 // Options are what a Controller does not say.
-type Options struct {
-	// Report is told of a VIP's port that cannot be listened on, once for each reason, and of the rest that does not end the data plane. Nil drops it.
-	Report func(error)
-	// Interval replaces the interval and the timeout of every health monitor; 0 keeps them.
-	Interval time.Duration
-	// Retry is how often a port that could not be listened on is tried again; 0 is a second.
-	Retry time.Duration
-	// UDPIdle is how long a UDP flow without datagrams is remembered; 0 is 10s.
-	UDPIdle time.Duration
-}
-
-// portKey is a port of a VIP.
-type portKey struct {
-	address  string
-	protocol string
-}
-
-// port is a listener of either protocol.
-type port interface {
-	lead(to *pool) // nil: to nowhere
-	close()
-}
-
-type dataplane struct {
-	controller Controller
-	options    Options
-	pools      map[string]*pool
-	ports      map[portKey]port
-	refused    map[portKey]string // why a port cannot be listened on
-	running    sync.WaitGroup
-}
+type Options = simproxy.Options
 
 // Run carries traffic until ctx ends, then closes every connection.
-func Run(ctx context.Context, c Controller, o Options) {
-	if o.Report == nil {
-		o.Report = func(error) {}
-	}
-	if o.Retry <= 0 {
-		o.Retry = time.Second
-	}
-	if o.UDPIdle <= 0 {
-		o.UDPIdle = 10 * time.Second
-	}
-	d := &dataplane{controller: c, options: o, pools: map[string]*pool{}, ports: map[portKey]port{}, refused: map[portKey]string{}}
-	defer d.running.Wait()
-	retry := time.NewTicker(o.Retry)
-	defer retry.Stop()
-	for {
-		listeners, changed := c.Traffic()
-		d.follow(ctx, listeners)
-		again := retry.C
-		if len(d.refused) == 0 {
-			again = nil
-		}
-		select {
-		case <-ctx.Done():
-			d.follow(ctx, nil)
-			return
-		case <-changed:
-		case <-again:
-		}
-	}
-}
+func Run(ctx context.Context, c Controller, o Options) { simproxy.Run(ctx, source{c}, o) }
 
-// follow makes pools and ports what the Controller wants.
-func (d *dataplane) follow(ctx context.Context, listeners []avisim.Listener) {
-	wanted := map[portKey]avisim.Listener{}
-	pools := map[string]bool{}
+// source is a Controller in the words of the proxy.
+type source struct{ controller Controller }
+
+// Traffic returns what the Controller says.
+func (s source) Traffic() ([]simproxy.Listener, <-chan struct{}) {
+	listeners, changed := s.controller.Traffic()
+	pools := map[*avisim.Pool]*simproxy.Pool{}
+	out := make([]simproxy.Listener, 0, len(listeners))
 	for _, l := range listeners {
-		if l.Protocol == "TCP" || l.Protocol == "UDP" {
-			wanted[portKey{l.Address.String(), l.Protocol}] = l
+		if l.Pool != nil && pools[l.Pool] == nil {
+			pools[l.Pool] = pool(l.Pool)
 		}
-		if l.Pool == nil || pools[l.Pool.UUID] {
-			continue
-		}
-		pools[l.Pool.UUID] = true
-		if d.pools[l.Pool.UUID] == nil {
-			d.pools[l.Pool.UUID] = newPool(d)
-		}
-		d.pools[l.Pool.UUID].follow(*l.Pool)
+		out = append(out, simproxy.Listener{Address: l.Address, Protocol: l.Protocol, Name: "virtual service " + l.VirtualService, Pool: pools[l.Pool]})
 	}
-	for key, p := range maps.Clone(d.ports) {
-		if _, ok := wanted[key]; !ok {
-			p.close()
-			delete(d.ports, key)
-		}
-	}
-	for key := range d.refused {
-		if _, ok := wanted[key]; !ok {
-			delete(d.refused, key)
-		}
-	}
-	for key, l := range wanted {
-		d.serve(ctx, key, l)
-	}
-	for uuid, p := range d.pools {
-		if !pools[uuid] {
-			p.follow(avisim.Pool{UUID: uuid})
-			delete(d.pools, uuid)
-		}
-	}
+	return out, changed
 }
 
-// serve listens on a port that is not listened on yet, and leads it to its pool.
-func (d *dataplane) serve(ctx context.Context, key portKey, l avisim.Listener) {
-	p := d.ports[key]
-	if p == nil {
-		var err error
-		if l.Protocol == "UDP" {
-			p, err = d.listenUDP(ctx, l.Address)
-		} else {
-			p, err = d.listenTCP(ctx, l.Address)
-		}
-		if err != nil {
-			if d.refused[key] != err.Error() {
-				d.options.Report(fmt.Errorf("virtual service %s: %w", l.VirtualService, err))
-			}
-			d.refused[key] = err.Error()
-			return
-		}
-		delete(d.refused, key)
-		d.ports[key] = p
+// SetHealth tells the Controller what a monitor found.
+func (s source) SetHealth(pool, server string, up bool, why string) {
+	h := avisim.Health{State: avisim.OperUp, Since: time.Now()}
+	if !up {
+		h.State, h.Reason = avisim.OperDown, why
 	}
-	if l.Pool == nil {
-		p.lead(nil)
-		return
+	s.controller.SetHealth(pool, server, h)
+}
+
+// SetConnections does nothing: a Controller is not asked for them.
+func (source) SetConnections(string, string, int) {}
+
+func pool(p *avisim.Pool) *simproxy.Pool {
+	out := &simproxy.Pool{ID: p.UUID, GracefulDisable: p.GracefulDisable}
+	switch p.Algorithm {
+	case "LB_ALGORITHM_ROUND_ROBIN":
+		out.Algorithm = simproxy.RoundRobin
+	case "LB_ALGORITHM_CONSISTENT_HASH":
+		out.Algorithm = simproxy.SourceHash
 	}
-	p.lead(d.pools[l.Pool.UUID])
+	at := slices.IndexFunc(p.Monitors, func(m avisim.Monitor) bool {
+		return slices.Contains([]string{"HEALTH_MONITOR_TCP", "HEALTH_MONITOR_HTTP", "HEALTH_MONITOR_HTTPS"}, m.Type)
+	})
+	var monitor *simproxy.Monitor
+	if at >= 0 {
+		m := p.Monitors[at]
+		monitor = &simproxy.Monitor{Interval: m.Interval, Timeout: m.Timeout, Rise: m.Rise, Fall: m.Fall, Port: m.Port}
+	}
+	for _, s := range p.Servers {
+		id := net.JoinHostPort(s.Address.Addr().String(), strconv.Itoa(int(s.Address.Port())))
+		out.Servers = append(out.Servers, simproxy.Server{ID: id, Address: s.Address, Enabled: s.Enabled, Ratio: s.Ratio, Monitor: monitor})
+	}
+	return out
 }

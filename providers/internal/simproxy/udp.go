@@ -1,4 +1,4 @@
-package dataplane
+package simproxy
 
 import (
 	"context"
@@ -11,23 +11,23 @@ import (
 )
 
 type udpPort struct {
-	dataplane *dataplane
-	conn      *net.UDPConn
-	to        atomic.Pointer[pool]
-	ctx       context.Context
-	cancel    context.CancelFunc
+	proxy  *proxy
+	conn   *net.UDPConn
+	to     atomic.Pointer[pool]
+	ctx    context.Context
+	cancel context.CancelFunc
 
 	mu    sync.Mutex
 	flows map[netip.AddrPort]*net.UDPConn // by client
 }
 
-func (d *dataplane) listenUDP(ctx context.Context, address netip.AddrPort) (port, error) {
+func (d *proxy) listenUDP(ctx context.Context, address netip.AddrPort) (port, error) {
 	var lc net.ListenConfig
 	c, err := lc.ListenPacket(ctx, "udp", address.String())
 	if err != nil {
 		return nil, fmt.Errorf("listen on VIP %s/UDP: %w", address, err)
 	}
-	p := &udpPort{dataplane: d, conn: c.(*net.UDPConn), flows: map[netip.AddrPort]*net.UDPConn{}}
+	p := &udpPort{proxy: d, conn: c.(*net.UDPConn), flows: map[netip.AddrPort]*net.UDPConn{}}
 	p.ctx, p.cancel = context.WithCancel(ctx)
 	d.running.Go(p.serve)
 	return p, nil
@@ -77,7 +77,7 @@ func (p *udpPort) flow(client netip.AddrPort) *net.UDPConn {
 		return nil
 	}
 	p.flows[client] = server
-	p.dataplane.running.Go(func() {
+	p.proxy.running.Go(func() {
 		defer done()
 		p.answers(gone, client, server)
 	})
@@ -98,7 +98,7 @@ func (p *udpPort) answers(gone context.Context, client netip.AddrPort, server *n
 	}()
 	buffer := make([]byte, 64<<10)
 	for {
-		server.SetReadDeadline(time.Now().Add(p.dataplane.options.UDPIdle)) //nolint:errcheck // a closed one ends below
+		server.SetReadDeadline(time.Now().Add(p.proxy.options.UDPIdle)) //nolint:errcheck // a closed one ends below
 		n, err := server.Read(buffer)
 		if err != nil {
 			return

@@ -1,45 +1,38 @@
-package dataplane
+package simproxy
 
 import (
 	"context"
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
-	"strconv"
 	"time"
-
-	"github.com/nplbridge/nplbridge/providers/avi/avisim"
 )
 
-// watch begins to look after a server. Without a monitor that is understood it is up; the first check decides at once, later ones by
+// watch begins to look after a server. Without a monitor it is up; the first check decides at once, later ones by
 // the monitor's counts. The caller holds the lock.
 func (p *pool) watch(s *server) {
 	ctx, stop := context.WithCancel(context.Background())
 	s.monitoring = stop
-	at := slices.IndexFunc(p.cfg.Monitors, func(m avisim.Monitor) bool {
-		return slices.Contains([]string{"HEALTH_MONITOR_TCP", "HEALTH_MONITOR_HTTP", "HEALTH_MONITOR_HTTPS"}, m.Type)
-	})
 	if !s.Enabled {
 		s.up = false
 		return
 	}
-	if at < 0 {
+	if s.Monitor == nil {
 		p.judge(ctx, s, true, nil)
 		return
 	}
-	m := p.cfg.Monitors[at]
-	if d := p.dataplane.options.Interval; d > 0 {
+	m := *s.Monitor
+	if d := p.proxy.options.Interval; d > 0 {
 		m.Interval, m.Timeout = d, d
 	}
 	target := s.Address
 	if m.Port != 0 {
 		target = netip.AddrPortFrom(target.Addr(), m.Port)
 	}
-	p.dataplane.running.Go(func() { p.monitor(ctx, s, m, target) })
+	p.proxy.running.Go(func() { p.monitor(ctx, s, m, target) })
 }
 
-func (p *pool) monitor(ctx context.Context, s *server, m avisim.Monitor, target netip.AddrPort) {
+func (p *pool) monitor(ctx context.Context, s *server, m Monitor, target netip.AddrPort) {
 	ticks := time.NewTicker(m.Interval)
 	defer ticks.Stop()
 	for first, good, bad := true, 0, 0; ; first = false {
@@ -68,11 +61,11 @@ func (p *pool) judge(ctx context.Context, s *server, up bool, why error) {
 		return
 	}
 	s.up = up
-	h := avisim.Health{State: avisim.OperUp, Since: time.Now()}
+	reason := ""
 	if !up {
-		h.State, h.Reason = avisim.OperDown, fmt.Sprintf("Health monitor failed: %s", why)
+		reason = fmt.Sprintf("Health monitor failed: %s", why)
 	}
-	p.dataplane.controller.SetHealth(p.cfg.UUID, net.JoinHostPort(s.Address.Addr().String(), strconv.Itoa(int(s.Address.Port()))), h)
+	p.proxy.source.SetHealth(p.cfg.ID, s.ID, up, reason)
 }
 
 func connect(ctx context.Context, target netip.AddrPort, timeout time.Duration) error {

@@ -1,4 +1,4 @@
-package dataplane
+package simproxy
 
 import (
 	"cmp"
@@ -9,23 +9,21 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/nplbridge/nplbridge/providers/avi/avisim"
 )
 
 // pool chooses servers.
 type pool struct {
-	dataplane *dataplane
+	proxy *proxy
 
 	mu      sync.Mutex
-	cfg     avisim.Pool
+	cfg     Pool
 	servers map[netip.AddrPort]*server
-	order   []*server // as the Controller lists them
+	order   []*server // as the source lists them
 }
 
 // server is one of a pool. Its pool's lock guards it.
 type server struct {
-	avisim.PoolServer
+	Server
 	up          bool // and enabled
 	connections int
 	credit      int // of the weighted round robin
@@ -36,14 +34,13 @@ type server struct {
 	monitoring context.CancelFunc
 }
 
-func newPool(d *dataplane) *pool { return &pool{dataplane: d, servers: map[netip.AddrPort]*server{}} }
+func newPool(d *proxy) *pool { return &pool{proxy: d, servers: map[netip.AddrPort]*server{}} }
 
 // follow makes the pool what cfg says. The connections of a server that is not listed any more are closed at once, those of one that
 // was disabled when the time for that is over.
-func (p *pool) follow(cfg avisim.Pool) {
+func (p *pool) follow(cfg Pool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	otherMonitors := !reflect.DeepEqual(p.cfg.Monitors, cfg.Monitors)
 	p.cfg = cfg
 	p.order = p.order[:0:0]
 	listed := map[netip.AddrPort]bool{}
@@ -54,12 +51,12 @@ func (p *pool) follow(cfg avisim.Pool) {
 		listed[s.Address] = true
 		have := p.servers[s.Address]
 		if have == nil {
-			have = &server{PoolServer: s}
+			have = &server{Server: s}
 			have.gone, have.end = context.WithCancel(context.Background())
 			p.servers[s.Address] = have
 			p.watch(have)
 		} else {
-			p.update(have, s, otherMonitors)
+			p.update(have, s)
 		}
 		p.order = append(p.order, have)
 	}
@@ -72,10 +69,11 @@ func (p *pool) follow(cfg avisim.Pool) {
 	}
 }
 
-func (p *pool) update(have *server, now avisim.PoolServer, otherMonitors bool) {
+func (p *pool) update(have *server, now Server) {
 	disabled, enabled := have.Enabled && !now.Enabled, !have.Enabled && now.Enabled
-	have.PoolServer = now
-	if enabled || disabled || otherMonitors {
+	otherMonitor := !reflect.DeepEqual(have.Monitor, now.Monitor)
+	have.Server = now
+	if enabled || disabled || otherMonitor {
 		have.monitoring()
 		p.watch(have)
 	}
@@ -111,19 +109,27 @@ func (p *pool) choose(client netip.Addr) (address netip.AddrPort, gone context.C
 	}
 	var chosen *server
 	switch p.cfg.Algorithm {
-	case "LB_ALGORITHM_ROUND_ROBIN":
+	case RoundRobin:
 		chosen = roundRobin(ready)
-	case "LB_ALGORITHM_CONSISTENT_HASH":
+	case SourceHash:
 		chosen = slices.MaxFunc(ready, func(a, b *server) int { return cmp.Compare(score(client, a), score(client, b)) })
 	default:
 		chosen = leastConnections(ready)
 	}
-	chosen.connections++
+	p.count(chosen, 1)
 	return chosen.Address, chosen.gone, sync.OnceFunc(func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		chosen.connections--
+		p.count(chosen, -1)
 	})
+}
+
+// count adds to the connections of a server. The caller holds the lock.
+func (p *pool) count(s *server, n int) {
+	s.connections += n
+	if p.servers[s.Address] == s { // and was not taken out meanwhile
+		p.proxy.source.SetConnections(p.cfg.ID, s.ID, s.connections)
+	}
 }
 
 // roundRobin gives each server its ratio of turns, spread evenly.

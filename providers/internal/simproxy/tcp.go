@@ -1,4 +1,4 @@
-package dataplane
+package simproxy
 
 import (
 	"context"
@@ -22,7 +22,7 @@ type tcpPort struct {
 	cancel   context.CancelFunc
 }
 
-func (d *dataplane) listenTCP(ctx context.Context, address netip.AddrPort) (port, error) {
+func (d *proxy) listenTCP(ctx context.Context, address netip.AddrPort) (port, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", address.String())
 	if err != nil {
