@@ -64,15 +64,18 @@ func newSyncer(cfg Config, client kubernetes.Interface, balancers map[string]pro
 		return nil, fmt.Errorf("lbsync configuration: %w", err)
 	}
 	selection := inventory.Selection{
-		Instances: cfg.Providers,
-		Manager:   cfg.Instance + "/" + cfg.LeaseName,
-		Source:    annotations.Source(cfg.ServiceType),
+		Instances:         cfg.Providers,
+		Manager:           cfg.Instance + "/" + cfg.LeaseName,
+		Source:            annotations.Source(cfg.ServiceType),
+		NamespaceSelector: cfg.NamespaceSelector,
+		BlockedNamespaces: cfg.BlockedNamespaces,
+		DrainOnCordon:     cfg.DrainOnCordon,
 	}
 	if cfg.HandleUnclassed {
 		selection.Unclassed = cfg.Providers[0]
 	}
-	for _, r := range cfg.ranges() {
-		selection.Pools = append(selection.Pools, vip.Range(r))
+	for _, p := range cfg.AddressPools {
+		selection.Pools = append(selection.Pools, pool(p))
 	}
 	watch, err := inventory.NewWatch(client, selection, clk)
 	if err != nil {
@@ -98,6 +101,14 @@ func newSyncer(cfg Config, client kubernetes.Interface, balancers map[string]pro
 	}
 	watch.OnService(s.tell)
 	return s, nil
+}
+
+func pool(p AddressPool) vip.Pool {
+	out := vip.Pool{Name: p.Name, Providers: p.Providers, Namespaces: p.Namespaces, Selector: p.Selector, OnRequest: p.OnRequest}
+	for _, r := range p.Ranges {
+		out.Ranges = append(out.Ranges, vip.Range(r))
+	}
+	return out
 }
 
 func (s *Syncer) lead(is bool) {

@@ -3,104 +3,15 @@ package inventory
 import (
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/nplbridge/nplbridge/agent/npl"
 	"github.com/nplbridge/nplbridge/lbsync/internal/annotations"
 	"github.com/nplbridge/nplbridge/lbsync/internal/model"
-	"github.com/nplbridge/nplbridge/lbsync/internal/vip"
-	"github.com/nplbridge/nplbridge/providers"
 )
-
-// Selection says which Services are ours.
-type Selection struct {
-	Instances []string // the provider instances; each has the loadBalancerClass annotations.ClassPrefix + its name
-	Unclassed string   // the instance that Services without a class are on; empty leaves them alone
-	Manager   string   // our value of annotations.ManagedBy
-	Pools     []vip.Range
-	Source    annotations.Source // of Services that do not say
-}
-
-// On returns the provider instances that the Service asks for, sorted.
-func (c Selection) On(s *corev1.Service) []string {
-	if s.Spec.Type != corev1.ServiceTypeLoadBalancer {
-		return nil
-	}
-	instance := c.Unclassed
-	if class := s.Spec.LoadBalancerClass; class != nil {
-		instance, _ = strings.CutPrefix(*class, annotations.ClassPrefix)
-	}
-	if instance == "" || !slices.Contains(c.Instances, instance) {
-		return nil
-	}
-	return []string{instance}
-}
-
-// Ours reports whether the Service asks for any load balancer of ours.
-func (c Selection) Ours(s *corev1.Service) bool { return len(c.On(s)) > 0 }
-
-// Admitted reports whether the Service carries our finalizer: the finalizer, and nobody else's name beside it.
-func (c Selection) Admitted(s *corev1.Service) bool {
-	manager := s.Annotations[annotations.ManagedBy]
-	return slices.Contains(s.Finalizers, annotations.Finalizer) && (manager == c.Manager || manager == "" && c.Ours(s))
-}
-
-// Service makes the record of a Service. What it cannot read it leaves out: the Lease holder reports it.
-func (c Selection) Service(s *corev1.Service) model.Service {
-	manager := s.Annotations[annotations.ManagedBy]
-	out := model.Service{
-		ServiceKey:      model.ServiceKey{Namespace: s.Namespace, Name: s.Name},
-		UID:             string(s.UID),
-		Created:         s.CreationTimestamp.Time,
-		On:              c.On(s),
-		Admitted:        c.Admitted(s),
-		Deleting:        s.DeletionTimestamp != nil,
-		ManagedByOther:  manager != "" && manager != c.Manager,
-		Source:          c.Source,
-		Selector:        s.Spec.Selector,
-		PublishNotReady: s.Spec.PublishNotReadyAddresses,
-	}
-	for _, family := range s.Spec.IPFamilies {
-		out.Families = append(out.Families, npl.Family(family))
-	}
-	if len(out.Families) == 0 {
-		out.Families = []npl.Family{npl.IPv4}
-	}
-	for _, p := range s.Spec.Ports {
-		port := model.ServicePort{Port: uint16(p.Port), Protocol: providers.Protocol(p.Protocol)}
-		if port.Protocol == "" {
-			port.Protocol = providers.TCP
-		}
-		switch {
-		case p.TargetPort.StrVal != "":
-			port.TargetName = p.TargetPort.StrVal
-		case p.TargetPort.IntVal > 0 && p.TargetPort.IntVal <= 65535:
-			port.TargetNumber = uint16(p.TargetPort.IntVal)
-		default:
-			port.TargetNumber = port.Port
-		}
-		out.Ports = append(out.Ports, port)
-	}
-	if assigned := s.Annotations[annotations.AssignedIPs]; assigned != "" {
-		if vips, err := annotations.ParseAssigned(assigned, c.Instances[0]); err == nil {
-			for instance := range vips {
-				vips[instance] = slices.DeleteFunc(vips[instance], func(a netip.Addr) bool { return !c.inPools(a) })
-			}
-			out.VIPs = vips
-		}
-	}
-	algorithm, err := annotations.ParseAlgorithm(s.Annotations[annotations.Algorithm])
-	out.Wishes.Pool.Algorithm, out.Wishes.Kept.Pool = algorithm, err != nil
-	out.Wishes.Unservable = len(s.Spec.LoadBalancerSourceRanges) > 0
-	return out
-}
-
-func (c Selection) inPools(a netip.Addr) bool {
-	return len(c.Pools) == 0 || slices.ContainsFunc(c.Pools, func(r vip.Range) bool { return r.Contains(a) })
-}
 
 // Pod makes the record of a Pod.
 func Pod(p *corev1.Pod) *model.Pod {
@@ -108,27 +19,29 @@ func Pod(p *corev1.Pod) *model.Pod {
 		Namespace: p.Namespace, Name: p.Name, UID: string(p.UID),
 		Labels:      p.Labels,
 		Node:        p.Spec.NodeName,
+		IPs:         podIPs(p),
 		Terminating: p.DeletionTimestamp != nil,
 		Finished:    p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed,
 	}
+	out.Ready, out.ReadyChanged, out.Gated = readiness(p)
 	if out.Terminating {
 		out.Since = p.DeletionTimestamp.Time // the end of the grace period; its beginning is when deletion was asked for
 		if grace := p.DeletionGracePeriodSeconds; grace != nil {
 			out.Since = out.Since.Add(-time.Duration(*grace) * time.Second)
 		}
 	}
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			out.Ready, out.ReadyChanged = c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time
+	for i := range p.Spec.Containers {
+		addPorts(out, &p.Spec.Containers[i])
+	}
+	for i := range p.Spec.InitContainers {
+		if c := &p.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			addPorts(out, c) // a sidecar: it runs as long as the Pod
 		}
 	}
-	for _, c := range slices.Concat(p.Spec.Containers, p.Spec.InitContainers) {
-		for _, port := range c.Ports {
-			protocol := providers.Protocol(port.Protocol)
-			if protocol == "" {
-				protocol = providers.TCP
-			}
-			out.Ports = append(out.Ports, model.ContainerPort{Name: port.Name, Protocol: protocol, Number: uint16(port.ContainerPort)})
+	if value, ok := p.Annotations[annotations.Weight]; ok {
+		var problem *annotations.Problem
+		if out.Weight, problem = weight(value); problem != nil {
+			out.Problems = append(out.Problems, *problem)
 		}
 	}
 	if value, ok := p.Annotations[npl.Annotation]; ok {
@@ -141,72 +54,142 @@ func Pod(p *corev1.Pod) *model.Pod {
 	return out
 }
 
+func podIPs(p *corev1.Pod) []netip.Addr {
+	var out []netip.Addr
+	for _, ip := range p.Status.PodIPs {
+		if a, err := netip.ParseAddr(ip.IP); err == nil {
+			out = append(out, a.Unmap())
+		}
+	}
+	return out
+}
+
+// addPorts enters what of a container's ports the model can refer to: named ones, and those of the Node.
+func addPorts(out *model.Pod, c *corev1.Container) {
+	for _, port := range c.Ports {
+		if port.Name != "" {
+			out.Ports = append(out.Ports, model.ContainerPort{Name: port.Name, Protocol: protocolOf(port.Protocol), Number: uint16(port.ContainerPort)})
+		}
+		if port.HostPort > 0 {
+			out.HostPorts = append(out.HostPorts, model.HostPort{Protocol: protocolOf(port.Protocol), Port: uint16(port.HostPort)})
+		}
+	}
+}
+
+// readiness returns the condition Ready and when it changed. For a Pod with our gate it is what Ready would be without that: otherwise
+// the Pod would wait for the load balancer, and the load balancer for the Pod.
+func readiness(p *corev1.Pod) (ready bool, changed time.Time, gated bool) {
+	own, has := condition(p, corev1.PodReady), slices.Contains(p.Spec.ReadinessGates, corev1.PodReadinessGate{ConditionType: annotations.Gate})
+	if !has {
+		return own.Status == corev1.ConditionTrue, own.LastTransitionTime.Time, false
+	}
+	gate := condition(p, annotations.Gate)
+	gated = gate.Status != corev1.ConditionTrue
+	// Once the gate is True, the kubelet needs a moment to say so in Ready. Whatever makes Ready false after that counts, for the node
+	// controller speaks through Ready alone.
+	waiting := own.Reason == reasonGates || !own.LastTransitionTime.After(gate.LastTransitionTime.Time)
+	if !gated && (own.Status == corev1.ConditionTrue || !waiting) {
+		return own.Status == corev1.ConditionTrue, own.LastTransitionTime.Time, false
+	}
+	ready, changed = others(p)
+	return ready, changed, gated
+}
+
+// reasonGates is the kubelet's reason of a condition Ready that only readiness gates keep false.
+const reasonGates = "ReadinessGatesNotReady"
+
+// others combines ContainersReady and the readiness gates that are not ours: it is true since the last of them is, or false since the first
+// of those that are.
+func others(p *corev1.Pod) (ready bool, changed time.Time) {
+	types := []corev1.PodConditionType{corev1.ContainersReady}
+	for _, g := range p.Spec.ReadinessGates {
+		if g.ConditionType != annotations.Gate {
+			types = append(types, g.ConditionType)
+		}
+	}
+	var last, first time.Time
+	ready = true
+	for _, t := range types {
+		c := condition(p, t)
+		at := c.LastTransitionTime.Time
+		if c.Status == corev1.ConditionTrue {
+			if at.After(last) {
+				last = at
+			}
+			continue
+		}
+		if ready || at.Before(first) {
+			first = at
+		}
+		ready = false
+	}
+	if ready {
+		return true, last
+	}
+	return false, first
+}
+
+// condition returns a condition of the Pod, or an empty one.
+func condition(p *corev1.Pod, of corev1.PodConditionType) corev1.PodCondition {
+	at := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == of })
+	if at < 0 {
+		return corev1.PodCondition{}
+	}
+	return p.Status.Conditions[at]
+}
+
 // Node makes the record of a Node.
-func Node(n *corev1.Node) *model.Node {
-	out := &model.Node{Name: n.Name}
+func (c Selection) Node(n *corev1.Node) *model.Node {
+	out := &model.Node{Name: n.Name, UID: string(n.UID), Labels: n.Labels, NotReady: true}
 	for _, a := range n.Status.Addresses {
-		if ip, err := netip.ParseAddr(a.Address); err == nil {
-			out.Addresses = append(out.Addresses, ip.Unmap())
+		ip, err := netip.ParseAddr(a.Address)
+		if err != nil || a.Type != corev1.NodeInternalIP && a.Type != corev1.NodeExternalIP {
+			continue
+		}
+		out.Addresses = append(out.Addresses, ip.Unmap())
+		if a.Type == corev1.NodeInternalIP {
+			out.Internal = append(out.Internal, ip.Unmap())
 		}
 	}
 	slices.SortFunc(out.Addresses, netip.Addr.Compare)
 	out.Addresses = slices.Compact(out.Addresses)
+	for _, condition := range n.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			out.NotReady, out.ReadyChanged = condition.Status != corev1.ConditionTrue, condition.LastTransitionTime.Time
+		}
+	}
+	_, out.Excluded = n.Labels[corev1.LabelNodeExcludeBalancers]
+	var problem *annotations.Problem
+	if out.Draining, problem = drain(n.Annotations[annotations.Drain]); problem != nil {
+		out.Problems = append(out.Problems, *problem)
+	}
+	out.Draining = out.Draining || c.DrainOnCordon && n.Spec.Unschedulable
 	return out
 }
 
-// Transform slims an object before it is stored. It accepts its own output, because a reflector may call it twice.
+// Transform slims a Service before it is stored. It accepts its own output, because a reflector may call it twice.
 func Transform(obj any) (any, error) {
-	switch o := obj.(type) {
+	if s, ok := obj.(*corev1.Service); ok {
+		s.ManagedFields = nil
+	}
+	return obj, nil
+}
+
+// lighten drops from an object what is large and not read. A list, unlike a stream, is in memory as a whole.
+func lighten(object runtime.Object) error {
+	switch o := object.(type) {
 	case *corev1.Pod:
-		return slimPod(o), nil
+		o.ManagedFields, o.OwnerReferences = nil, nil
+		o.Spec.Volumes, o.Spec.Affinity, o.Spec.Tolerations, o.Spec.TopologySpreadConstraints = nil, nil, nil, nil
+		for i, c := range o.Spec.Containers {
+			o.Spec.Containers[i] = corev1.Container{Name: c.Name, Ports: c.Ports}
+		}
+		for i, c := range o.Spec.InitContainers {
+			o.Spec.InitContainers[i] = corev1.Container{Name: c.Name, Ports: c.Ports, RestartPolicy: c.RestartPolicy}
+		}
+		o.Status.ContainerStatuses, o.Status.InitContainerStatuses = nil, nil
 	case *corev1.Node:
-		n := &corev1.Node{}
-		n.Name, n.UID, n.ResourceVersion = o.Name, o.UID, o.ResourceVersion
-		n.Status.Addresses = o.Status.Addresses
-		return n, nil
-	case *corev1.Service:
-		o.ManagedFields = nil
-		return o, nil
+		o.ManagedFields, o.Status.Images = nil, nil
 	}
-	return obj, nil // a tombstone
-}
-
-func slimPod(p *corev1.Pod) *corev1.Pod {
-	out := &corev1.Pod{}
-	out.Namespace, out.Name, out.UID, out.ResourceVersion = p.Namespace, p.Name, p.UID, p.ResourceVersion
-	out.Labels = p.Labels
-	out.DeletionTimestamp, out.DeletionGracePeriodSeconds = p.DeletionTimestamp, p.DeletionGracePeriodSeconds
-	if value, ok := p.Annotations[npl.Annotation]; ok {
-		out.Annotations = map[string]string{npl.Annotation: value}
-	}
-	out.Spec.NodeName = p.Spec.NodeName
-	out.Spec.Containers = namedPorts(p.Spec.Containers, func(corev1.Container) bool { return true })
-	out.Spec.InitContainers = namedPorts(p.Spec.InitContainers, func(c corev1.Container) bool {
-		return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
-	})
-	out.Status.Phase = p.Status.Phase
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			out.Status.Conditions = []corev1.PodCondition{{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime}}
-		}
-	}
-	return out
-}
-
-// namedPorts keeps the containers that a targetPort can refer to by name: those with named ports, and of init
-// containers only sidecars.
-func namedPorts(in []corev1.Container, eligible func(corev1.Container) bool) []corev1.Container {
-	var out []corev1.Container
-	for _, c := range in {
-		slim := corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy}
-		for _, p := range c.Ports {
-			if p.Name != "" {
-				slim.Ports = append(slim.Ports, corev1.ContainerPort{Name: p.Name, Protocol: p.Protocol, ContainerPort: p.ContainerPort})
-			}
-		}
-		if len(slim.Ports) > 0 && eligible(c) {
-			out = append(out, slim)
-		}
-	}
-	return out
+	return nil
 }

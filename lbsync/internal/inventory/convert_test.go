@@ -8,13 +8,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	"github.com/nplbridge/nplbridge/agent/npl"
 	"github.com/nplbridge/nplbridge/lbsync/internal/annotations"
 	"github.com/nplbridge/nplbridge/lbsync/internal/model"
-	"github.com/nplbridge/nplbridge/lbsync/internal/vip"
 	"github.com/nplbridge/nplbridge/providers"
 )
 
@@ -29,12 +27,15 @@ func fullPod() *corev1.Pod {
 			DeletionTimestamp:          new(metav1.NewTime(now)),
 			DeletionGracePeriodSeconds: new(int64(30)),
 			Annotations: map[string]string{
-				"other": "x", npl.Annotation: `[{"podPort":8080,"nodeIP":"192.0.2.11","nodePort":61001,"protocol":"tcp"},{}]`,
+				"other": "x", annotations.Weight: "7", npl.Annotation: `[{"podPort":8080,"nodeIP":"192.0.2.11","nodePort":61001,"protocol":"tcp"},{}]`,
 			},
 		},
 		Spec: corev1.PodSpec{
 			NodeName:   "node-1",
-			Containers: []corev1.Container{{Name: "web", Image: "web", Ports: port("http", 8080)}, {Name: "quiet", Ports: port("", 2)}},
+			Containers: []corev1.Container{
+				{Name: "web", Image: "web", Ports: port("http", 8080)},
+				{Name: "quiet", Ports: []corev1.ContainerPort{{ContainerPort: 5353, HostPort: 53, Protocol: corev1.ProtocolUDP}}},
+			},
 			InitContainers: []corev1.Container{
 				{Name: "once", Ports: port("once", 3)},
 				{Name: "sidecar", Ports: port("metrics", 9090), RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways)},
@@ -46,111 +47,130 @@ func fullPod() *corev1.Pod {
 				{Type: corev1.PodScheduled, Status: corev1.ConditionTrue},
 				{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-time.Hour)), Message: "x"},
 			},
-			PodIPs: []corev1.PodIP{{IP: "10.0.0.1"}},
+			PodIPs: []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "2001:db8::1"}, {IP: "nonsense"}},
 		},
 	}
 }
 
-// A reflector may transform twice, so the transform accepts its own output; and what the model needs survives it.
-func TestTransform(t *testing.T) {
-	node := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{"a": "b"}},
-		Status: corev1.NodeStatus{
-			Images:    []corev1.ContainerImage{{Names: []string{"x"}}},
-			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.11"}, {Type: corev1.NodeHostName, Address: "node-1"}},
-		},
-	}
-	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "x"}}}}
-	for _, in := range []any{fullPod(), node, service} {
-		once, err := Transform(in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		twice, err := Transform(reflect.ValueOf(once).MethodByName("DeepCopyObject").Call(nil)[0].Interface())
-		if err != nil || !reflect.DeepEqual(once, twice) {
-			t.Errorf("%T: not idempotent: %v\nonce  %+v\ntwice %+v", in, err, once, twice)
-		}
-	}
-	slim, _ := Transform(fullPod())
-	if p := slim.(*corev1.Pod); len(p.ManagedFields) > 0 || p.Annotations["other"] != "" || len(p.Status.PodIPs) > 0 || len(p.Spec.Containers) != 1 {
-		t.Errorf("not slim: %+v", p)
-	}
-	got := Pod(slim.(*corev1.Pod))
+// What the model needs of a Pod is in its record, whatever else the Pod has.
+func TestPod(t *testing.T) {
+	got := Pod(fullPod())
 	want := &model.Pod{
 		Namespace: "shop", Name: "web-1", UID: "u1", Labels: map[string]string{"app": "web"}, Node: "node-1",
+		IPs:   []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("2001:db8::1")},
 		Ready: true, ReadyChanged: now.Add(-time.Hour), Terminating: true, Since: now.Add(-30 * time.Second),
 		Ports:     []model.ContainerPort{{Name: "http", Protocol: providers.TCP, Number: 8080}, {Name: "metrics", Protocol: providers.TCP, Number: 9090}},
+		HostPorts: []model.HostPort{{Protocol: providers.UDP, Port: 53}},
+		Weight:    7,
 		Mappings:  []npl.Mapping{{PodPort: 8080, NodeIP: netip.MustParseAddr("192.0.2.11"), NodePort: 61001, Protocol: npl.TCP, Family: npl.IPv4}},
 		Malformed: got.Malformed,
 	}
 	if !reflect.DeepEqual(got, want) || got.Malformed == "" {
 		t.Errorf("record\n%+v\nwant\n%+v", got, want)
 	}
-	if n := Node(node); len(n.Addresses) != 1 {
-		t.Errorf("addresses %v, want the one that is an address", n.Addresses)
+	for _, weight := range []string{"", "0", "21", "-1", "many", "1.5"} {
+		p := fullPod()
+		p.Annotations[annotations.Weight] = weight
+		if got := Pod(p); got.Weight != 0 || len(got.Problems) != 1 || got.Problems[0].Key != annotations.Weight {
+			t.Errorf("weight %q: %d, problems %+v", weight, got.Weight, got.Problems)
+		}
 	}
 }
 
-func TestSelection(t *testing.T) {
-	c := Selection{Instances: []string{"haproxy"}, Source: annotations.NodePortLocal, Manager: "ns/name/haproxy", Pools: []vip.Range{{First: netip.MustParseAddr("192.0.2.1"), Last: netip.MustParseAddr("192.0.2.9")}}}
-	service := func(edit func(*corev1.Service)) *corev1.Service {
-		s := &corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: "shop", Name: "web", Finalizers: []string{annotations.Finalizer}, Annotations: map[string]string{annotations.ManagedBy: c.Manager},
-			},
-			Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: new("nplbridge.io/haproxy")},
+// A Pod with our readiness gate is judged by its other conditions, until the kubelet has taken the gate into Ready.
+func TestReadiness(t *testing.T) {
+	const other = "example.com/warm"
+	at := func(minutes int) metav1.Time { return metav1.NewTime(now.Add(time.Duration(minutes) * time.Minute)) }
+	is := func(of corev1.PodConditionType, status corev1.ConditionStatus, minutes int) corev1.PodCondition {
+		return corev1.PodCondition{Type: of, Status: status, LastTransitionTime: at(minutes)}
+	}
+	because := func(c corev1.PodCondition, reason string) corev1.PodCondition {
+		c.Reason = reason
+		return c
+	}
+	const yes, no = corev1.ConditionTrue, corev1.ConditionFalse
+	const ready, containers, gate = corev1.PodReady, corev1.ContainersReady, corev1.PodConditionType(annotations.Gate)
+	for _, test := range []struct {
+		name       string
+		gates      []corev1.PodConditionType
+		conditions []corev1.PodCondition
+		ready      bool
+		since      int // minutes
+		gated      bool
+	}{
+		{"no gate, ready", nil, []corev1.PodCondition{is(ready, yes, 3), is(containers, no, 4)}, true, 3, false},
+		{"no gate, not ready", nil, []corev1.PodCondition{is(ready, no, 3), is(containers, yes, 2)}, false, 3, false},
+		{"a gate of others", []corev1.PodConditionType{other}, []corev1.PodCondition{is(ready, no, 3), is(containers, yes, 2), is(other, yes, 2)}, false, 3, false},
+		{"waits for us alone", []corev1.PodConditionType{gate}, []corev1.PodCondition{is(ready, no, 1), is(containers, yes, 2)}, true, 2, true},
+		{"our gate is False", []corev1.PodConditionType{gate}, []corev1.PodCondition{is(ready, no, 1), is(containers, yes, 2), is(gate, no, 3)}, true, 2, true},
+		{"containers are not ready", []corev1.PodConditionType{gate}, []corev1.PodCondition{is(ready, no, 1), is(containers, no, 2)}, false, 2, true},
+		{"and another gate is not True", []corev1.PodConditionType{gate, other}, []corev1.PodCondition{is(ready, no, 1), is(containers, yes, 2), is(other, no, 4)}, false, 4, true},
+		{"neither is", []corev1.PodConditionType{gate, other}, []corev1.PodCondition{is(containers, no, 2), is(other, no, 4)}, false, 2, true},
+		{"and another gate is True", []corev1.PodConditionType{other, gate}, []corev1.PodCondition{is(ready, no, 1), is(containers, yes, 2), is(other, yes, 4)}, true, 4, true},
+		{"the kubelet has yet to see it", []corev1.PodConditionType{gate}, []corev1.PodCondition{is(ready, no, 1), is(containers, yes, 2), is(gate, yes, 3)}, true, 2, false},
+		{"so it has, by a clock that is ahead", []corev1.PodConditionType{gate},
+			[]corev1.PodCondition{because(is(ready, no, 4), reasonGates), is(containers, yes, 2), is(gate, yes, 3)}, true, 2, false},
+		{"all is well", []corev1.PodConditionType{gate}, []corev1.PodCondition{is(ready, yes, 4), is(containers, yes, 2), is(gate, yes, 3)}, true, 4, false},
+		{"the Node is not ready", []corev1.PodConditionType{gate}, []corev1.PodCondition{is(ready, no, 9), is(containers, yes, 2), is(gate, yes, 3)}, false, 9, false},
+		{"the containers are no more", []corev1.PodConditionType{gate}, []corev1.PodCondition{is(ready, no, 9), is(containers, no, 9), is(gate, yes, 3)}, false, 9, false},
+	} {
+		p := &corev1.Pod{Status: corev1.PodStatus{Conditions: test.conditions}}
+		for _, g := range test.gates {
+			p.Spec.ReadinessGates = append(p.Spec.ReadinessGates, corev1.PodReadinessGate{ConditionType: g})
 		}
-		edit(s)
-		return s
+		got := Pod(p)
+		if want := now.Add(time.Duration(test.since) * time.Minute); got.Ready != test.ready || !got.ReadyChanged.Equal(want) || got.Gated != test.gated {
+			t.Errorf("%s: ready %t since %s, gated %t; want %t since %s, gated %t", test.name, got.Ready, got.ReadyChanged, got.Gated, test.ready, want, test.gated)
+		}
+	}
+}
+
+func TestNode(t *testing.T) {
+	node := func(edit func(*corev1.Node)) *corev1.Node {
+		n := &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "n1", Labels: map[string]string{"zone": "a"}, Annotations: map[string]string{}},
+			Status: corev1.NodeStatus{
+				Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now)}},
+				Addresses: []corev1.NodeAddress{
+					{Type: corev1.NodeInternalIP, Address: "192.0.2.11"}, {Type: corev1.NodeHostName, Address: "node-1"}, {Type: corev1.NodeHostName, Address: "192.0.2.99"},
+					{Type: corev1.NodeExternalIP, Address: "192.0.2.1"}, {Type: corev1.NodeInternalIP, Address: "2001:db8::b"}, {Type: corev1.NodeExternalIP, Address: "192.0.2.11"},
+				},
+			},
+		}
+		edit(n)
+		return n
+	}
+	addr := netip.MustParseAddr
+	want := model.Node{
+		Name: "node-1", UID: "n1", Labels: map[string]string{"zone": "a"}, ReadyChanged: now,
+		Addresses: []netip.Addr{addr("192.0.2.1"), addr("192.0.2.11"), addr("2001:db8::b")},
+		Internal:  []netip.Addr{addr("192.0.2.11"), addr("2001:db8::b")},
 	}
 	for _, test := range []struct {
-		name                 string
-		unclassed            bool
-		edit                 func(*corev1.Service)
-		ours, admitted, vips bool
+		name  string
+		edit  func(*corev1.Node)
+		apply func(*model.Node)
 	}{
-		{"ours", false, func(*corev1.Service) {}, true, true, false},
-		{"another class", false, func(s *corev1.Service) { s.Spec.LoadBalancerClass = new("nplbridge.io/avi") }, false, true, false},
-		{"another class and manager", false, func(s *corev1.Service) {
-			s.Spec.LoadBalancerClass, s.Annotations[annotations.ManagedBy] = new("nplbridge.io/avi"), "ns/name/avi"
-		}, false, false, false},
-		{"another class, no manager", false, func(s *corev1.Service) { s.Spec.LoadBalancerClass, s.Annotations = new("nplbridge.io/avi"), nil }, false, false, false},
-		{"no class", false, func(s *corev1.Service) { s.Spec.LoadBalancerClass = nil }, false, true, false},
-		{"no class, and we take those", true, func(s *corev1.Service) { s.Spec.LoadBalancerClass = nil }, true, true, false},
-		{"another type", true, func(s *corev1.Service) { s.Spec.Type, s.Spec.LoadBalancerClass = corev1.ServiceTypeClusterIP, nil }, false, true, false},
-		{"no finalizer", false, func(s *corev1.Service) { s.Finalizers = nil }, true, false, false},
-		{"no manager", false, func(s *corev1.Service) { s.Annotations = nil }, true, true, false},
-		{"an address", false, func(s *corev1.Service) { s.Annotations[annotations.AssignedIPs] = "192.0.2.5" }, true, true, true},
-		{"an address that is not in a pool", false, func(s *corev1.Service) { s.Annotations[annotations.AssignedIPs] = "203.0.113.5" }, true, true, false},
-		{"nonsense for an address", false, func(s *corev1.Service) { s.Annotations[annotations.AssignedIPs] = "x" }, true, true, false},
+		{"as it is", func(*corev1.Node) {}, func(*model.Node) {}},
+		{"not ready", func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown }, func(n *model.Node) { n.NotReady = true }},
+		{"no condition", func(n *corev1.Node) { n.Status.Conditions = nil }, func(n *model.Node) { n.NotReady, n.ReadyChanged = true, time.Time{} }},
+		{"excluded", func(n *corev1.Node) { n.Labels[corev1.LabelNodeExcludeBalancers] = "" },
+			func(n *model.Node) { n.Excluded, n.Labels = true, map[string]string{"zone": "a", corev1.LabelNodeExcludeBalancers: ""} }},
+		{"drained", func(n *corev1.Node) { n.Annotations[annotations.Drain] = "true" }, func(n *model.Node) { n.Draining = true }},
+		{"not drained", func(n *corev1.Node) { n.Annotations[annotations.Drain] = "false" }, func(*model.Node) {}},
 	} {
-		c.Unclassed = ""
-		if test.unclassed {
-			c.Unclassed = "haproxy"
-		}
-		got := c.Service(service(test.edit))
-		if got.Ours() != test.ours || got.Admitted != test.admitted || (len(got.VIPs["haproxy"]) > 0) != test.vips {
-			t.Errorf("%s: ours %t, admitted %t, VIPs %v; want %t, %t, %t", test.name, got.Ours(), got.Admitted, got.VIPs, test.ours, test.admitted, test.vips)
+		want := want
+		test.apply(&want)
+		if got := (Selection{}).Node(node(test.edit)); !reflect.DeepEqual(*got, want) {
+			t.Errorf("%s: %+v, want %+v", test.name, *got, want)
 		}
 	}
-	for manager, want := range map[string]bool{"": false, c.Manager: false, "ns/other/haproxy": true} {
-		if got := c.Service(service(func(s *corev1.Service) { s.Annotations[annotations.ManagedBy] = manager })); got.ManagedByOther != want {
-			t.Errorf("managed by %q: ManagedByOther %t", manager, got.ManagedByOther)
-		}
+	wrong := Selection{}.Node(node(func(n *corev1.Node) { n.Annotations[annotations.Drain] = "please" }))
+	if wrong.Draining || len(wrong.Problems) != 1 || wrong.Problems[0].Key != annotations.Drain {
+		t.Errorf("a word that means nothing: %+v", wrong)
 	}
-	ports := c.Service(service(func(s *corev1.Service) {
-		s.Spec.Ports = []corev1.ServicePort{
-			{Port: 80},
-			{Port: 81, Protocol: corev1.ProtocolUDP, TargetPort: intstr.FromInt32(8081)},
-			{Port: 82, TargetPort: intstr.FromString("http")},
-		}
-	})).Ports
-	want := []model.ServicePort{
-		{Port: 80, Protocol: providers.TCP, TargetNumber: 80},
-		{Port: 81, Protocol: providers.UDP, TargetNumber: 8081},
-		{Port: 82, Protocol: providers.TCP, TargetName: "http"},
-	}
-	if !reflect.DeepEqual(ports, want) {
-		t.Errorf("ports %+v, want %+v", ports, want)
+	cordon := node(func(n *corev1.Node) { n.Spec.Unschedulable = true })
+	if (Selection{}).Node(cordon).Draining || !(Selection{DrainOnCordon: true}).Node(cordon).Draining {
+		t.Error("a cordon drains where that is configured, and only there")
 	}
 }

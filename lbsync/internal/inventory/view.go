@@ -5,43 +5,16 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"time"
 
+	"github.com/nplbridge/nplbridge/lbsync/internal/annotations"
 	"github.com/nplbridge/nplbridge/lbsync/internal/model"
 )
-
-// The kinds of object in an Index.
-const (
-	services = iota
-	pods
-	nodes
-)
-
-// emptied notes how the last object of a kind went. An emptiness that nobody saw come about is what a broken API server
-// answers.
-func (x *Index) emptied(kind, left int, seen bool) {
-	if left == 0 {
-		x.sawGo[kind] = seen
-	}
-}
-
-// Believable reports whether the cluster as we see it can be all there is. A list that came back empty is not believed,
-// because a cluster has Services, Pods and Nodes; one whose last object we saw being deleted is.
-func (x *Index) Believable() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for kind, left := range []int{len(x.services), len(x.pods), len(x.nodes)} {
-		if left == 0 && !x.sawGo[kind] {
-			return false
-		}
-	}
-	return true
-}
 
 // View is one Service as the model wants it.
 type View struct {
 	Service   model.Service
-	Endpoints []model.Endpoint // sorted by name
+	Endpoints []model.Endpoint // sorted by name; none of a Service that is not ours
+	Nodes     []*model.Node    // all, sorted by name; only of a Service whose Source is NodePort
 }
 
 // View returns the Service; ok is false when there is none.
@@ -54,11 +27,20 @@ func (x *Index) View(key model.ServiceKey) (v View, ok bool) {
 	}
 	v.Service = s.Service
 	v.Service.VIPs = x.uncontested(s)
-	v.Endpoints = make([]model.Endpoint, 0, len(s.pods))
-	for _, p := range s.pods {
-		v.Endpoints = append(v.Endpoints, model.Endpoint{Pod: p.Pod, Node: x.known(p.Node)})
+	if s.Source == annotations.NodePort {
+		v.Nodes = x.allNodes()
 	}
-	slices.SortFunc(v.Endpoints, func(a, b model.Endpoint) int { return comparePods(a.Pod, b.Pod) })
+	n := 0
+	for g := range s.groups {
+		n += len(g.pods)
+	}
+	v.Endpoints = make([]model.Endpoint, 0, n)
+	for g := range s.groups {
+		for p := range g.pods {
+			v.Endpoints = append(v.Endpoints, model.Endpoint{Pod: p.Pod, Node: p.host.known(), NodeGone: !p.host.goneAt.IsZero()})
+		}
+	}
+	slices.SortFunc(v.Endpoints, func(a, b model.Endpoint) int { return cmp.Compare(a.Pod.Name, b.Pod.Name) })
 	return v, true
 }
 
@@ -67,8 +49,8 @@ func (x *Index) uncontested(s *service) map[string][]netip.Addr {
 	out := make(map[string][]netip.Addr, len(s.VIPs))
 	for instance, vips := range s.VIPs {
 		out[instance] = slices.DeleteFunc(slices.Clone(vips), func(vip netip.Addr) bool {
-			for _, other := range x.vips[vipKey{instance, vip}] {
-				if older(other, s) && other.Ours() {
+			for other := range x.vips.of(vip) {
+				if older(other, s) && other.Ours() && !mayShare(other, s, instance, vip) {
 					return true
 				}
 			}
@@ -76,6 +58,15 @@ func (x *Index) uncontested(s *service) map[string][]netip.Addr {
 		})
 	}
 	return out
+}
+
+// mayShare reports whether two Services may have the VIP together: they say so, and their ports differ.
+func mayShare(a, b *service, instance string, vip netip.Addr) bool {
+	return a.Wishes.SharedVIP != "" && a.Wishes.SharedVIP == b.Wishes.SharedVIP && a.Namespace == b.Namespace &&
+		slices.Contains(a.VIPs[instance], vip) &&
+		!slices.ContainsFunc(a.Ports, func(p model.ServicePort) bool {
+			return slices.ContainsFunc(b.Ports, func(q model.ServicePort) bool { return p.Port == q.Port && p.Protocol == q.Protocol })
+		})
 }
 
 func older(a, b *service) bool {
@@ -87,7 +78,7 @@ func (x *Index) Claimants(c model.Claim, podUID string) []string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	var out []string
-	for _, p := range x.claims[c] {
+	for p := range x.claims.of(c) {
 		if p.UID != podUID {
 			out = append(out, p.ID())
 		}
@@ -100,23 +91,45 @@ func (x *Index) Claimants(c model.Claim, podUID string) []string {
 func (x *Index) Keys() []model.ServiceKey {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return slices.SortedFunc(maps.Keys(x.services), func(a, b model.ServiceKey) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
+	return slices.SortedFunc(maps.Keys(x.services), compareServices)
 }
 
-// Counts returns how many objects of each kind there are.
-func (x *Index) Counts() (services, pods, nodes int) {
+func compareServices(a, b model.ServiceKey) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+// GatedPod is a Pod that waits for our readiness gate.
+type GatedPod struct {
+	Pod      *model.Pod
+	Services []model.ServiceKey // ours that select it, sorted
+}
+
+// GatedPods returns the Pods whose readiness gate of ours is not True yet, sorted.
+func (x *Index) GatedPods() []PodKey {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return len(x.services), len(x.pods), len(x.nodes)
+	out := make([]PodKey, 0, len(x.gated))
+	for p := range x.gated {
+		out = append(out, PodKey{p.Namespace, p.Name})
+	}
+	slices.SortFunc(out, func(a, b PodKey) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return out
 }
 
-func (x *Index) touch(key model.ServiceKey, now time.Time) {
-	if s := x.services[key]; s != nil && !s.Ours() && !s.Admitted {
-		return // no load balancer knows anything of it, or will
+// GatedPod returns the Pod; ok is false when there is none whose gate is not True yet.
+func (x *Index) GatedPod(key PodKey) (g GatedPod, ok bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	p := x.pods[key]
+	if p == nil || !p.Gated {
+		return GatedPod{}, false
 	}
-	for _, f := range x.feeds {
-		f.touch(key, now)
+	g.Pod = p.Pod
+	for s := range p.group.services {
+		g.Services = append(g.Services, s.ServiceKey)
 	}
+	slices.SortFunc(g.Services, compareServices)
+	return g, true
 }

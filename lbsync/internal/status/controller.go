@@ -67,11 +67,7 @@ func (c *Controller) Init() {
 	c.queue = workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[model.ServiceKey](20*time.Millisecond, 30*time.Second),
 		workqueue.TypedRateLimitingQueueConfig[model.ServiceKey]{Clock: c.Clock})
-	var pools []vip.Pool
-	if len(c.Selection.Pools) > 0 {
-		pools = []vip.Pool{{Ranges: c.Selection.Pools}}
-	}
-	c.vips = vip.New(pools)
+	c.vips = vip.New(c.Selection.Pools)
 	c.waiting = map[model.ServiceKey]bool{}
 	c.told = map[model.ServiceKey]map[model.Refusal]bool{}
 	c.yielded = map[model.ServiceKey]string{}

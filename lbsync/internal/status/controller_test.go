@@ -43,7 +43,7 @@ func newDesk(t *testing.T, services ...*corev1.Service) *desk {
 	d.Controller = &Controller{
 		Selection: inventory.Selection{
 			Instances: []string{"haproxy"}, Manager: "ns/one/haproxy",
-			Pools: []vip.Range{{First: netip.MustParseAddr("192.0.2.1"), Last: netip.MustParseAddr("192.0.2.9")}},
+			Pools: []vip.Pool{{Ranges: []vip.Range{{First: netip.MustParseAddr("192.0.2.1"), Last: netip.MustParseAddr("192.0.2.9")}}}},
 		},
 		Instance: "ns/one", Client: d.client, Services: d,
 		Report:  func(key model.ServiceKey) (loop.Report, bool) { r, ok := d.reports[key]; return r, ok },

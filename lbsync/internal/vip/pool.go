@@ -81,6 +81,9 @@ func (p Pool) refuses(r Request) string {
 	return ""
 }
 
+// MayHave reports whether the Service may have an address as far as the pools are concerned.
+func MayHave(pools []Pool, r Request, addr netip.Addr) bool { return New(pools).lies(r, addr) == nil }
+
 // has reports whether the pool has addresses of the family at all.
 func (p Pool) has(family npl.Family) bool {
 	return slices.ContainsFunc(p.Ranges, func(r Range) bool { return npl.FamilyOf(r.First) == family })
