@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/nplbridge/nplbridge/agent/npl"
 	"github.com/nplbridge/nplbridge/providers"
 	"github.com/nplbridge/nplbridge/providers/providertest"
@@ -125,99 +123,94 @@ func stripped(w *world) { w.Service.Admitted, w.Service.VIPs = false, nil }
 
 const malformed = "entry 0: nonsense"
 
-func TestMembers(t *testing.T) {
-	const enabled, draining = providers.Enabled, providers.Draining
-	for _, test := range []struct {
-		name    string
-		world   *world
-		want    string // "uid:port state", by address
-		refused string // "pod reason"
-	}{
-		{"ready", newWorld().pod(1, nil), "u1:61001 Enabled", ""},
-		{"not ready never enters", newWorld().pod(1, unready(0)), "", ""},
-		{"not ready drains", newWorld().pod(1, unready(time.Minute)).has(1, enabled), "u1:61001 Draining", ""},
-		{"not ready for longer than the limit", newWorld().pod(1, unready(limit)).has(1, draining), "", ""},
-		{"ready again", newWorld().pod(1, nil).has(1, draining), "u1:61001 Enabled", ""},
-		{"publishNotReadyAddresses", newWorld().pod(1, unready(0)).pod(2, both(unready(0), terminating(0))).
-			with(func(w *world) { w.Service.PublishNotReady = true }), "u1:61001 Enabled, u2:61002 Enabled", ""},
-		{"finished", newWorld().pod(1, func(p *Pod) { p.Finished = true }).has(1, enabled), "", ""},
+// memberCase is one world and the members of its pool, with those who are refused.
+type memberCase struct {
+	name    string
+	world   *world
+	want    string // "uid:port state", by address; "no pool"
+	refused string // "pod reason"
+}
 
-		{"terminating drains", newWorld().pod(1, terminating(time.Second)).pod(2, nil).has(1, enabled), "u1:61001 Draining, u2:61002 Enabled", ""},
-		{"terminating, not serving, drains", newWorld().pod(1, both(unready(0), terminating(time.Second))).pod(2, nil).has(1, enabled),
-			"u1:61001 Draining, u2:61002 Enabled", ""},
-		{"terminating never enters", newWorld().pod(1, terminating(time.Second)).pod(2, nil), "u2:61002 Enabled", ""},
-		{"drained", newWorld().pod(1, terminating(time.Second)).pod(2, nil).has(1, draining).connections(1, 0), "u2:61002 Enabled", ""},
-		{"one connection left", newWorld().pod(1, terminating(time.Second)).pod(2, nil).has(1, draining).connections(1, 1),
-			"u1:61001 Draining, u2:61002 Enabled", ""},
-		{"zero connections while still enabled", newWorld().pod(1, terminating(time.Second)).pod(2, nil).has(1, enabled).connections(1, 0),
-			"u1:61001 Draining, u2:61002 Enabled", ""},
-		{"drain limit", newWorld().pod(1, terminating(limit)).pod(2, nil).has(1, draining).connections(1, 1), "u2:61002 Enabled", ""},
-		{"just before the drain limit", newWorld().pod(1, terminating(limit-1)).pod(2, nil).has(1, draining).connections(1, 1),
-			"u1:61001 Draining, u2:61002 Enabled", ""},
-		{"all terminating: those that serve stay enabled", newWorld().pod(1, terminating(0)).pod(2, both(unready(0), terminating(0))).
-			has(1, enabled).has(2, enabled), "u1:61001 Enabled, u2:61002 Draining", ""},
-		{"all terminating: those that drain come back", newWorld().pod(1, terminating(0)).has(1, draining).connections(1, 0), "u1:61001 Enabled", ""},
-		{"all terminating, nothing there yet", newWorld().pod(1, terminating(0)), "u1:61001 Enabled", ""},
-		{"one not ready, one terminating", newWorld().pod(1, unready(0)).pod(2, terminating(0)).has(2, enabled), "u2:61002 Enabled", ""},
+func checkMembers(t *testing.T, cases []memberCase) {
+	t.Helper()
+	for _, test := range cases {
+		t.Run(test.name, func(t *testing.T) {
+			out := Build(test.world.Input)
+			if got := members(out); got != test.want {
+				t.Errorf("members %q, want %q", got, test.want)
+			}
+			if got := refused(out); got != test.refused {
+				t.Errorf("refused %q, want %q", got, test.refused)
+			}
+		})
+	}
+}
 
-		{"no mapping yet", newWorld().pod(1, func(p *Pod) { p.Mappings = nil }), "", "web-1 NotPublished"},
-		{"no mapping, not ready: nothing to say", newWorld().pod(1, both(unready(0), func(p *Pod) { p.Mappings = nil })), "", ""},
-		{"another protocol", newWorld().pod(1, func(p *Pod) { p.Mappings[0].Protocol = npl.UDP }), "", "web-1 NotPublished"},
-		{"another port", newWorld().pod(1, func(p *Pod) { p.Mappings[0].PodPort = 8081 }), "", "web-1 NotPublished"},
-		{"another family", newWorld().pod(1, nil).with(func(w *world) { w.Service.Families = []npl.Family{npl.IPv6} }), "", "web-1 NotPublished"},
-		{"both families", newWorld().pod(1, func(p *Pod) {
-			p.Mappings = append(p.Mappings, npl.Mapping{PodPort: 8080, NodeIP: node.Addresses[1], NodePort: 61001, Protocol: npl.TCP, Family: npl.IPv6})
-		}).with(func(w *world) { w.Service.Families = []npl.Family{npl.IPv6, npl.IPv4} }), "u1:61001 Enabled, u1:61001 Enabled", ""},
-		{"named port, per Pod", newWorld().
-			pod(1, func(p *Pod) { p.Ports = []ContainerPort{{"http", providers.TCP, 8080}} }).
-			pod(2, func(p *Pod) {
-				p.Ports, p.Mappings[0].PodPort = []ContainerPort{{"http", providers.UDP, 1}, {"http", providers.TCP, 9090}}, 9090
-			}).
-			pod(3, nil).
-			with(func(w *world) { w.Service.Ports[0].TargetNumber, w.Service.Ports[0].TargetName = 0, "http" }),
-			"u1:61001 Enabled, u2:61002 Enabled", "web-3 TargetPortUnresolved"},
+func members(out Output) string {
+	if len(out.State.Pools) == 0 {
+		return "no pool"
+	}
+	var fields []string
+	for _, m := range out.State.Pools[0].Members {
+		fields = append(fields, fmt.Sprintf("%s:%d %s", m.UID, m.Address.Port(), m.State))
+	}
+	return strings.Join(fields, ", ")
+}
 
-		{"another Node's address", newWorld().pod(1, func(p *Pod) { p.Mappings[0].NodeIP = netip.MustParseAddr("192.0.2.99") }).has(1, enabled),
-			"", "web-1 ForeignNodeAddress"},
-		{"unknown Node: does not enter", newWorld().pod(1, nil).with(func(w *world) { w.Endpoints[0].Node = nil }), "", "web-1 NodeUnknown"},
-		{"unknown Node: stays", newWorld().pod(1, nil).has(1, enabled).with(func(w *world) { w.Endpoints[0].Node = nil }), "u1:61001 Enabled", ""},
-		{"withdrawn from a live Pod drains", newWorld().pod(1, withdrawn(time.Second)).pod(2, nil).has(1, enabled).has(2, enabled),
-			"u1:61001 Draining, u2:61002 Enabled", "web-1 NotPublished"},
-		{"withdrawn: drained", newWorld().pod(1, withdrawn(time.Second)).pod(2, nil).has(1, draining).connections(1, 0), "u2:61002 Enabled", "web-1 NotPublished"},
-		{"withdrawn: until the grace is over", newWorld().pod(1, withdrawn(WithdrawGrace)).pod(2, nil).has(1, draining).connections(1, 1),
-			"u2:61002 Enabled", "web-1 NotPublished"},
-		{"withdrawn from all Pods: better than an empty pool", newWorld().pod(1, withdrawn(time.Second)).pod(2, both(unready(0), withdrawn(time.Second))).
-			has(1, enabled).has(2, enabled), "u1:61001 Enabled, u2:61002 Draining", "web-1 NotPublished"},
-		{"withdrawn: never enters", newWorld().pod(1, withdrawn(time.Second)), "", "web-1 NotPublished"},
-		{"withdrawn: gone when another Pod claims it", newWorld().pod(1, withdrawn(time.Second)).has(1, enabled).
-			pod(2, func(p *Pod) { p.Mappings[0].NodePort = 61001 }), "u2:61001 Enabled", "web-1 NotPublished"},
-		{"withdrawn: another port instead", newWorld().pod(1, moved(time.Second)).has(1, enabled), "u1:61001 Draining, u1:61005 Enabled", ""},
-		{"contested: neither", newWorld().pod(1, nil).pod(2, func(p *Pod) { p.Mappings[0].NodePort = 61001 }).pod(3, nil).has(1, enabled),
-			"u3:61003 Enabled", "web-1 Contested, web-2 Contested"},
-		{"contested by a Pod of another Service", newWorld().pod(1, nil).has(1, enabled).with(func(w *world) {
-			w.claim(&Pod{Namespace: "other", Name: "thief", UID: "x", Mappings: w.Endpoints[0].Pod.Mappings})
-		}), "", "web-1 Contested"},
-		{"contested by a finished Pod", newWorld().pod(1, nil).with(func(w *world) {
-			w.claim(&Pod{Namespace: "other", Name: "old", UID: "x", Finished: true, Mappings: w.Endpoints[0].Pod.Mappings})
-		}), "u1:61001 Enabled", ""},
-		{"one node port for two of its own ports", newWorld().pod(1, func(p *Pod) {
-			p.Mappings = append(p.Mappings, npl.Mapping{PodPort: 8081, NodeIP: nodeIP, NodePort: 61001, Protocol: npl.TCP, Family: npl.IPv4})
-		}), "", "web-1 Contested"},
+func refused(out Output) string {
+	var fields []string
+	for _, r := range out.Refusals {
+		fields = append(fields, r.PodName()+" "+string(r.Reason))
+	}
+	return strings.Join(fields, ", ")
+}
 
-		{"malformed: the last good member stays", newWorld().pod(1, func(p *Pod) { p.Mappings, p.Malformed = nil, malformed }).has(1, enabled),
-			"u1:61001 Enabled", "web-1 MalformedAnnotation"},
-		{"malformed: and drains", newWorld().pod(1, both(terminating(0), unready(0), func(p *Pod) { p.Mappings, p.Malformed = nil, malformed })).has(1, enabled),
-			"u1:61001 Draining", "web-1 MalformedAnnotation"},
-		{"malformed: nothing to keep", newWorld().pod(1, func(p *Pod) { p.Mappings, p.Malformed = nil, malformed }), "", "web-1 MalformedAnnotation"},
-		{"malformed: until another Pod claims the port", newWorld().pod(1, func(p *Pod) { p.Mappings, p.Malformed = nil, malformed }).
-			has(1, enabled).pod(2, func(p *Pod) { p.Mappings[0].NodePort = 61001 }), "u2:61001 Enabled", "web-1 MalformedAnnotation"},
-		{"malformed: what can be read counts", newWorld().pod(1, func(p *Pod) { p.Malformed, p.Mappings[0].NodePort = malformed, 61005 }).has(1, enabled),
-			"u1:61005 Enabled", "web-1 MalformedAnnotation"},
-		{"malformed: disturbs nobody else", newWorld().pod(1, func(p *Pod) { p.Mappings, p.Malformed = nil, malformed }).pod(2, nil),
-			"u2:61002 Enabled", "web-1 MalformedAnnotation"},
+// lost prints the losses as "uid:port", by address.
+func lost(out Output) string {
+	var fields []string
+	for _, l := range out.Losses {
+		fields = append(fields, fmt.Sprintf("%s:%d", l.Member.UID, l.Member.Address.Port()))
+	}
+	return strings.Join(fields, ", ")
+}
 
-		{"full: who is in stays in", newWorld().pod(1, nil).pod(2, nil).pod(3, nil).has(3, enabled).
-			with(func(w *world) { w.Capabilities.MaxMembers = 2 }), "u1:61001 Enabled, u3:61003 Enabled", "web-2 PoolFull"},
+// cannot prints what the first port cannot have; "unserved: ..." when it is not served at all.
+func cannot(out Output) string {
+	if out.Ports[0].Unsupported {
+		return "unserved: " + out.Ports[0].Cannot
+	}
+	return out.Ports[0].Cannot
+}
+
+// apply builds, and makes that what is on the load balancer. Members that drained before still do what they did.
+func (w *world) apply() Output {
+	out := Build(w.Input)
+	w.Current, w.CurrentVS = map[providers.Key]*providers.Pool{}, map[providers.Key]*providers.VirtualServer{}
+	for i := range out.State.Pools {
+		w.Current[out.State.Pools[i].Key] = &out.State.Pools[i]
+	}
+	for i := range out.State.VirtualServers {
+		w.CurrentVS[out.State.VirtualServers[i].Key] = &out.State.VirtualServers[i]
+	}
+	return out
+}
+
+// onNode puts the latest Pod on a Node.
+func (w *world) onNode(n *Node) *world {
+	e := &w.Endpoints[len(w.Endpoints)-1]
+	e.Node, e.Pod.Node = n, n.Name
+	return w
+}
+
+// fate says what became of Pods that are not selected.
+func (w *world) fate(of map[string]Fate) *world {
+	w.Fate = func(uid string) Fate { return of[uid] }
+	return w
+}
+
+func TestWantedAtAll(t *testing.T) {
+	const enabled = providers.Enabled
+	checkMembers(t, []memberCase{
 		{"deleting", newWorld().pod(1, nil).has(1, enabled).with(func(w *world) { w.Service.Deleting = true }), "no pool", ""},
 		{"not admitted", newWorld().pod(1, nil).with(func(w *world) { w.Service.Admitted = false }), "no pool", ""},
 		{"not admitted any more: members follow", newWorld().pod(1, nil).pod(2, nil).has(1, enabled).with(stripped), "u1:61001 Enabled, u2:61002 Enabled", ""},
@@ -227,35 +220,15 @@ func TestMembers(t *testing.T) {
 		{"not admitted, something of another port is there", newWorld().pod(1, nil).has(1, enabled).with(stripped).
 			with(func(w *world) { w.Service.Ports[0].Port = 81 }), "no pool", ""},
 		{"not ours", newWorld().pod(1, nil).with(func(w *world) { w.Service.On = nil }), "no pool", ""},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			out := Build(test.world.Input)
-			got, refused := "no pool", []string{}
-			if len(out.State.Pools) > 0 {
-				var members []string
-				for _, m := range out.State.Pools[0].Members {
-					members = append(members, fmt.Sprintf("%s:%d %s", m.UID, m.Address.Port(), m.State))
-				}
-				got = strings.Join(members, ", ")
-			}
-			for _, r := range out.Refusals {
-				refused = append(refused, r.PodName()+" "+string(r.Reason))
-			}
-			if got != test.want || strings.Join(refused, ", ") != test.refused {
-				t.Errorf("members %q, refused %v; want %q, %q", got, refused, test.want, test.refused)
-			}
-		})
-	}
+	})
 }
 
-func TestWake(t *testing.T) {
-	w := newWorld().pod(1, terminating(time.Minute)).pod(2, unready(2*time.Minute)).pod(3, nil).has(1, providers.Enabled).has(2, providers.Enabled)
-	if got, want := Build(w.Input).Wake, now.Add(-2*time.Minute).Add(limit); !got.Equal(want) {
-		t.Errorf("Wake %s, want %s, when the first drain limit is reached", got, want)
-	}
-	if got := Build(newWorld().pod(1, nil).Input).Wake; !got.IsZero() {
-		t.Errorf("Wake %s with nothing draining", got)
-	}
+func TestPoolFull(t *testing.T) {
+	const enabled = providers.Enabled
+	checkMembers(t, []memberCase{
+		{"full: who is in stays in", newWorld().pod(1, nil).pod(2, nil).pod(3, nil).has(3, enabled).
+			with(func(w *world) { w.Capabilities.MaxMembers = 2 }), "u1:61001 Enabled, u3:61003 Enabled", "web-2 PoolFull"},
+	})
 }
 
 func TestPortsAndVirtualServers(t *testing.T) {
@@ -298,62 +271,6 @@ func TestAdmissionLost(t *testing.T) {
 	}
 }
 
-// Whatever the Pods are like: the answer is stable once it is on the load balancer, members are unique and rightful, and
-// a pool is not without an enabled member while some selected Pod serves at an address of its own.
-func TestProperties(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		w := newWorld()
-		w.Service.PublishNotReady = rapid.IntRange(0, 4).Draw(t, "publishNotReady") == 0
-		ages := rapid.SampledFrom([]time.Duration{0, time.Minute, limit - 1, limit, 2 * limit})
-		for n := range rapid.IntRange(0, 6).Draw(t, "pods") {
-			w.pod(n, func(p *Pod) {
-				p.Ready, p.ReadyChanged = rapid.Bool().Draw(t, "ready"), now.Add(-ages.Draw(t, "ready for"))
-				p.Terminating = rapid.Bool().Draw(t, "terminating")
-				p.Since = now.Add(-ages.Draw(t, "terminating for"))
-				p.Finished = rapid.IntRange(0, 5).Draw(t, "finished") == 0
-				p.Mappings[0].NodePort = uint16(rapid.IntRange(61000, 61008).Draw(t, "port"))
-				if rapid.IntRange(0, 4).Draw(t, "malformed") == 0 {
-					p.Mappings, p.Malformed = nil, malformed
-				}
-			})
-			if rapid.Bool().Draw(t, "is there") {
-				w.has(n, rapid.SampledFrom([]providers.MemberState{providers.Enabled, providers.Draining}).Draw(t, "as"))
-			}
-		}
-		first := Build(w.Input)
-		pool := first.State.Pools[0]
-
-		again := w.Input
-		again.Current = map[providers.Key]*providers.Pool{key: &pool}
-		if second := Build(again); providertest.Render(second.State) != providertest.Render(first.State) {
-			t.Fatalf("not stable: first\n%sthen\n%s", providertest.Render(first.State), providertest.Render(second.State))
-		}
-
-		serving, enabled, seen := 0, 0, map[netip.AddrPort]bool{}
-		for _, e := range w.Endpoints {
-			if p := e.Pod; p.Ready && !p.Finished && p.Malformed == "" && len(w.claims[Claim{addrPort(p.Mappings[0]), npl.TCP}]) == 1 {
-				serving++
-			}
-		}
-		for _, m := range pool.Members {
-			at := slices.IndexFunc(w.Endpoints, func(e Endpoint) bool { return e.Pod.UID == m.UID })
-			if at < 0 || w.Endpoints[at].Pod.Finished || seen[m.Address] {
-				t.Fatalf("member %+v has no business in\n%s", m, providertest.Render(pool))
-			}
-			seen[m.Address] = true
-			if m.State == providers.Enabled {
-				enabled++
-				if p := w.Endpoints[at].Pod; !p.Ready && !w.Service.PublishNotReady {
-					t.Fatalf("%s is enabled and not ready", p.ID())
-				}
-			}
-		}
-		if serving > 0 && enabled == 0 {
-			t.Fatalf("%d Pods serve and the pool has none enabled:\n%s", serving, providertest.Render(pool))
-		}
-	})
-}
-
 // Each sentence holds for a Pod that is a member at another of its addresses, too.
 func TestRefusalSentence(t *testing.T) {
 	foreign := func(p *Pod) { p.Mappings[0].NodeIP = netip.MustParseAddr("192.0.2.99") }
@@ -362,11 +279,14 @@ func TestRefusalSentence(t *testing.T) {
 		want  string
 	}{
 		{newWorld().pod(1, func(p *Pod) { p.Mappings = nil }),
-			"not a member of the pool shop/web:80/TCP: annotation nodeportlocal.antrea.io has no TCP mapping of Pod port 8080 for IPv4"},
+			"not a member of the pool shop/web:80/TCP: annotation nodeportlocal.antrea.io has no TCP mapping of Pod port 8080 for IPv4; see that npl-agent runs on Node node-1, " +
+				"and that the Service's annotation nodeportlocal.antrea.io/enabled is \"true\""},
 		{newWorld().pod(1, foreign),
-			"not a member of the pool shop/web:80/TCP with this address: 192.0.2.99:61001 is not on an address of the Pod's Node node-1 (192.0.2.11, 2001:db8::11)"},
+			"not a member of the pool shop/web:80/TCP with this address: 192.0.2.99:61001 is not on an address of the Pod's Node node-1 (192.0.2.11, 2001:db8::11); " +
+				"remove the annotation nodeportlocal.antrea.io from the Pod, npl-agent writes it anew"},
 		{newWorld().pod(1, nil).pod(2, nil).with(func(w *world) { w.Capabilities.MaxMembers = 1 }),
-			"not a member of the pool shop/web:80/TCP with this address: 192.0.2.11:61002 finds no room, the pool has 1 members, the most that memory takes"},
+			"not a member of the pool shop/web:80/TCP with this address: 192.0.2.11:61002 finds no room, the pool has 1 members, the most that memory takes; " +
+				"run fewer Pods behind this Service, or spread them over several"},
 		{newWorld().pod(1, func(p *Pod) { p.Mappings, p.Malformed = nil, malformed }),
 			"its annotation cannot be read in full for the pool shop/web:80/TCP: entry 0: nonsense; its last good members, if any, stay"},
 	} {

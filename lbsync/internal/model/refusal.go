@@ -15,19 +15,27 @@ const (
 	MalformedAnnotation  Reason = "MalformedAnnotation"  // the Pod's annotation cannot be read; its last good members, if any, stay
 	TargetPortUnresolved Reason = "TargetPortUnresolved" // the Pod has no port of the name that targetPort asks for
 	NotPublished         Reason = "NotPublished"         // no mapping for the target port yet
+	NoAddress            Reason = "NoAddress"            // the Pod has no address of the Service's family, where its own is the member
 	NodeUnknown          Reason = "NodeUnknown"          // the Pod's Node or its addresses are not known
+	NodeGone             Reason = "NodeGone"             // the Pod's Node was deleted
 	ForeignNodeAddress   Reason = "ForeignNodeAddress"   // the mapping's nodeIP is not an address of the Pod's Node
+	PortOutOfRange       Reason = "PortOutOfRange"       // the mapping's node port is none that npl-agent gives, and no hostPort of the Pod
 	Contested            Reason = "Contested"            // another Pod claims the same node port
 	PoolFull             Reason = "PoolFull"             // the load balancer takes no more members in a pool
 )
 
 // Reasons lists every Reason, sorted.
 func Reasons() []Reason {
-	return []Reason{Contested, ForeignNodeAddress, MalformedAnnotation, NodeUnknown, NotPublished, PoolFull, TargetPortUnresolved}
+	return []Reason{
+		Contested, ForeignNodeAddress, MalformedAnnotation, NoAddress, NodeGone, NodeUnknown, NotPublished, PoolFull, PortOutOfRange,
+		TargetPortUnresolved,
+	}
 }
 
 // Passing reports whether the reason is expected to go away by itself within moments, so that it deserves no Event.
-func (r Reason) Passing() bool { return r == NotPublished || r == NodeUnknown }
+func (r Reason) Passing() bool {
+	return r == NotPublished || r == NodeUnknown || r == NodeGone || r == NoAddress
+}
 
 // Refusal is one Pod that is not a member of one pool, or not as it could be, and why.
 type Refusal struct {
@@ -46,7 +54,7 @@ func (r Refusal) Sentence() string {
 	switch r.Reason {
 	case MalformedAnnotation:
 		return "its annotation cannot be read in full for the pool " + r.Key.String() + ": " + r.Message
-	case Contested, ForeignNodeAddress, NodeUnknown, PoolFull:
+	case Contested, ForeignNodeAddress, NodeUnknown, PoolFull, PortOutOfRange:
 		return "not a member of the pool " + r.Key.String() + " with this address: " + r.Message
 	default:
 		return "not a member of the pool " + r.Key.String() + ": " + r.Message

@@ -18,16 +18,26 @@ import (
 //	new weights
 //	drains
 //	removals
+//
+// A pool whose Attached differs is another one: this time the old one is left, and what then follows from the acknowledged state enters
+// the new one. A virtual server that gets other addresses is one change, never a deletion and a creation.
 func Between(current, wanted providers.State) providers.Changes {
 	var out providers.Changes
+	left := map[providers.Key]bool{}
 	eachPair(current.Pools, wanted.Pools, func(p *providers.Pool) providers.Key { return p.Key },
 		func(key providers.Key, before, after *providers.Pool) {
+			if before != nil && after != nil && before.Attached != after.Attached {
+				left[key], after = true, nil
+			}
 			if c, changed := poolChange(key, before, after); changed {
 				out.Pools = append(out.Pools, c)
 			}
 		})
 	eachPair(current.VirtualServers, wanted.VirtualServers, func(v *providers.VirtualServer) providers.Key { return v.Key },
 		func(key providers.Key, before, after *providers.VirtualServer) {
+			if left[key] {
+				after = nil
+			}
 			if !EqualVirtualServers(before, after) {
 				out.VirtualServers = append(out.VirtualServers, providers.VirtualServerChange{Key: key, Old: before, New: after})
 			}
@@ -98,7 +108,7 @@ func Steps(before, after []providers.Member) []providers.MemberChange {
 		default:
 			drain = append(drain, providers.MemberChange{Op: providers.DrainMember, Member: m})
 		}
-		if old.Weight != m.Weight {
+		if weight(old) != weight(m) {
 			weigh = append(weigh, providers.MemberChange{Op: providers.WeighMember, Member: m})
 		}
 	}
@@ -115,6 +125,9 @@ func Steps(before, after []providers.Member) []providers.MemberChange {
 	return slices.Concat(displaced, add, enable, weigh, drain, removed)
 }
 
+// weight returns what the weight of a member means.
+func weight(m providers.Member) uint8 { return max(m.Weight, 1) }
+
 // EqualPools compares what a load balancer knows of two pools; nil equals only nil. Member.Name is for people and does
 // not count.
 func EqualPools(a, b *providers.Pool) bool {
@@ -123,7 +136,7 @@ func EqualPools(a, b *providers.Pool) bool {
 	}
 	return a.Key == b.Key && a.Attached == b.Attached && a.Settings.Equal(b.Settings) &&
 		slices.EqualFunc(a.Members, b.Members, func(x, y providers.Member) bool {
-			return x.ID() == y.ID() && x.State == y.State && x.Weight == y.Weight
+			return x.ID() == y.ID() && x.State == y.State && weight(x) == weight(y)
 		})
 }
 

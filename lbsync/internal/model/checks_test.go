@@ -1,0 +1,63 @@
+package model
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/nplbridge/nplbridge/agent/npl"
+	"github.com/nplbridge/nplbridge/providers"
+)
+
+func TestMappingChecks(t *testing.T) {
+	const enabled = providers.Enabled
+	checkMembers(t, []memberCase{
+		{"no mapping yet", newWorld().pod(1, func(p *Pod) { p.Mappings = nil }), "", "web-1 NotPublished"},
+		{"no mapping, not ready: nothing to say", newWorld().pod(1, both(unready(0), func(p *Pod) { p.Mappings = nil })), "", ""},
+		{"another protocol", newWorld().pod(1, func(p *Pod) { p.Mappings[0].Protocol = npl.UDP }), "", "web-1 NotPublished"},
+		{"another port", newWorld().pod(1, func(p *Pod) { p.Mappings[0].PodPort = 8081 }), "", "web-1 NotPublished"},
+		{"another family", newWorld().pod(1, nil).with(func(w *world) { w.Service.Families = []npl.Family{npl.IPv6} }), "", "web-1 NotPublished"},
+		{"both families", newWorld().pod(1, func(p *Pod) {
+			p.Mappings = append(p.Mappings, npl.Mapping{PodPort: 8080, NodeIP: node.Addresses[1], NodePort: 61001, Protocol: npl.TCP, Family: npl.IPv6})
+		}).with(func(w *world) { w.Service.Families = []npl.Family{npl.IPv6, npl.IPv4} }), "u1:61001 Enabled, u1:61001 Enabled", ""},
+		{"named port, per Pod", newWorld().
+			pod(1, func(p *Pod) { p.Ports = []ContainerPort{{"http", providers.TCP, 8080}} }).
+			pod(2, func(p *Pod) {
+				p.Ports, p.Mappings[0].PodPort = []ContainerPort{{"http", providers.UDP, 1}, {"http", providers.TCP, 9090}}, 9090
+			}).
+			pod(3, nil).
+			with(func(w *world) { w.Service.Ports[0].TargetNumber, w.Service.Ports[0].TargetName = 0, "http" }),
+			"u1:61001 Enabled, u2:61002 Enabled", "web-3 TargetPortUnresolved"},
+		{"another Node's address", newWorld().pod(1, func(p *Pod) { p.Mappings[0].NodeIP = netip.MustParseAddr("192.0.2.99") }).has(1, enabled),
+			"", "web-1 ForeignNodeAddress"},
+		{"unknown Node: does not enter", newWorld().pod(1, nil).with(func(w *world) { w.Endpoints[0].Node = nil }), "", "web-1 NodeUnknown"},
+		{"unknown Node: stays", newWorld().pod(1, nil).has(1, enabled).with(func(w *world) { w.Endpoints[0].Node = nil }), "u1:61001 Enabled", ""},
+		{"contested: neither", newWorld().pod(1, nil).pod(2, func(p *Pod) { p.Mappings[0].NodePort = 61001 }).pod(3, nil).has(1, enabled),
+			"u3:61003 Enabled", "web-1 Contested, web-2 Contested"},
+		{"contested by a Pod of another Service", newWorld().pod(1, nil).has(1, enabled).with(func(w *world) {
+			w.claim(&Pod{Namespace: "other", Name: "thief", UID: "x", Mappings: w.Endpoints[0].Pod.Mappings})
+		}), "", "web-1 Contested"},
+		{"contested by a finished Pod", newWorld().pod(1, nil).with(func(w *world) {
+			w.claim(&Pod{Namespace: "other", Name: "old", UID: "x", Finished: true, Mappings: w.Endpoints[0].Pod.Mappings})
+		}), "u1:61001 Enabled", ""},
+		{"one node port for two of its own ports", newWorld().pod(1, func(p *Pod) {
+			p.Mappings = append(p.Mappings, npl.Mapping{PodPort: 8081, NodeIP: nodeIP, NodePort: 61001, Protocol: npl.TCP, Family: npl.IPv4})
+		}), "", "web-1 Contested"},
+	})
+}
+
+func TestMalformedAnnotation(t *testing.T) {
+	const enabled = providers.Enabled
+	checkMembers(t, []memberCase{
+		{"malformed: the last good member stays", newWorld().pod(1, func(p *Pod) { p.Mappings, p.Malformed = nil, malformed }).has(1, enabled),
+			"u1:61001 Enabled", "web-1 MalformedAnnotation"},
+		{"malformed: and drains", newWorld().pod(1, both(terminating(0), unready(0), func(p *Pod) { p.Mappings, p.Malformed = nil, malformed })).has(1, enabled),
+			"u1:61001 Draining", "web-1 MalformedAnnotation"},
+		{"malformed: nothing to keep", newWorld().pod(1, func(p *Pod) { p.Mappings, p.Malformed = nil, malformed }), "", "web-1 MalformedAnnotation"},
+		{"malformed: until another Pod claims the port", newWorld().pod(1, func(p *Pod) { p.Mappings, p.Malformed = nil, malformed }).
+			has(1, enabled).pod(2, func(p *Pod) { p.Mappings[0].NodePort = 61001 }), "u2:61001 Enabled", "web-1 MalformedAnnotation"},
+		{"malformed: what can be read counts", newWorld().pod(1, func(p *Pod) { p.Malformed, p.Mappings[0].NodePort = malformed, 61005 }).has(1, enabled),
+			"u1:61005 Enabled", "web-1 MalformedAnnotation"},
+		{"malformed: disturbs nobody else", newWorld().pod(1, func(p *Pod) { p.Mappings, p.Malformed = nil, malformed }).pod(2, nil),
+			"u2:61002 Enabled", "web-1 MalformedAnnotation"},
+	})
+}
