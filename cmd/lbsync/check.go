@@ -18,7 +18,7 @@ import (
 
 // permissions is what the chart's ClusterRole and Role grant.
 func permissions(cfg lbsync.Config) []kube.Permission {
-	return []kube.Permission{
+	out := []kube.Permission{
 		{Resource: "services", Verbs: []string{"get", "list", "watch", "patch"}},
 		{Resource: "services", Subresource: "status", Verbs: []string{"patch"}},
 		{Resource: "pods", Verbs: []string{"get", "list", "watch"}},
@@ -28,6 +28,10 @@ func permissions(cfg lbsync.Config) []kube.Permission {
 		{Group: "coordination.k8s.io", Resource: "leases", Verbs: []string{"create"}, Namespace: cfg.LeaseNamespace},
 		{Group: "coordination.k8s.io", Resource: "leases", Verbs: []string{"get", "update"}, Namespace: cfg.LeaseNamespace, Name: cfg.LeaseName},
 	}
+	if len(cfg.NamespaceSelector) > 0 {
+		out = append(out, kube.Permission{Resource: "namespaces", Verbs: []string{"list", "watch"}})
+	}
+	return out
 }
 
 func checkCommand() *cobra.Command {

@@ -31,7 +31,7 @@ func fullPod() *corev1.Pod {
 			},
 		},
 		Spec: corev1.PodSpec{
-			NodeName:   "node-1",
+			NodeName: "node-1",
 			Containers: []corev1.Container{
 				{Name: "web", Image: "web", Ports: port("http", 8080)},
 				{Name: "quiet", Ports: []corev1.ContainerPort{{ContainerPort: 5353, HostPort: 53, Protocol: corev1.ProtocolUDP}}},
@@ -155,7 +155,9 @@ func TestNode(t *testing.T) {
 		{"not ready", func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown }, func(n *model.Node) { n.NotReady = true }},
 		{"no condition", func(n *corev1.Node) { n.Status.Conditions = nil }, func(n *model.Node) { n.NotReady, n.ReadyChanged = true, time.Time{} }},
 		{"excluded", func(n *corev1.Node) { n.Labels[corev1.LabelNodeExcludeBalancers] = "" },
-			func(n *model.Node) { n.Excluded, n.Labels = true, map[string]string{"zone": "a", corev1.LabelNodeExcludeBalancers: ""} }},
+			func(n *model.Node) {
+				n.Excluded, n.Labels = true, map[string]string{"zone": "a", corev1.LabelNodeExcludeBalancers: ""}
+			}},
 		{"drained", func(n *corev1.Node) { n.Annotations[annotations.Drain] = "true" }, func(n *model.Node) { n.Draining = true }},
 		{"not drained", func(n *corev1.Node) { n.Annotations[annotations.Drain] = "false" }, func(*model.Node) {}},
 	} {

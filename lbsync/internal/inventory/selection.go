@@ -17,9 +17,9 @@ import (
 
 // Selection says which Services are ours and how objects are read.
 type Selection struct {
-	Instances []string // the provider instances; each has the loadBalancerClass annotations.ClassPrefix + its name
-	Unclassed string   // the instance that Services without a class are on; empty leaves them alone
-	Manager   string   // our value of annotations.ManagedBy
+	Instances []string           // the provider instances; each has the loadBalancerClass annotations.ClassPrefix + its name
+	Unclassed string             // the instance that Services without a class are on; empty leaves them alone
+	Manager   string             // our value of annotations.ManagedBy
 	Pools     []vip.Pool         // whose addresses VIPs are
 	Source    annotations.Source // of Services that do not say
 
