@@ -51,7 +51,7 @@ func TestChart(t *testing.T) {
 		"haproxy.configFiles", "haproxy.dir", "haproxy.masterSocket", "haproxy.adminSocket", "haproxy.binary", "haproxy.stateFile",
 	}
 	for _, s := range table().Settings { // the chart runs lbsync beside HAProxy only, so far
-		if strings.HasPrefix(s.Key, "avi.") {
+		if strings.HasPrefix(s.Key, "avi.") || strings.HasPrefix(s.Key, "bigip.") {
 			own = append(own, s.Key)
 		}
 	}
@@ -70,7 +70,7 @@ func execute(args ...string) (string, error) {
 
 func TestBadSettings(t *testing.T) {
 	for want, args := range map[string][]string{
-		`provider: "nginx" (from --provider): unknown provider; known: avi, `:                             {"--provider=nginx"},
+		`provider: "nginx" (from --provider): unknown provider; known: avi, bigip, `:                      {"--provider=nginx"},
 		`avi url: "http://a" is not https://host or https://host:port (from --avi-url)`:                   {"--provider=avi", "--avi-url=http://a", "--avi-username=u", "--avi-token-file=/t"},
 		`avi passwordFile: "" and tokenFile "": give exactly one of them`:                                 {"--provider=avi", "--avi-url=https://a", "--avi-username=u"},
 		`avi.maxInFlight: "many" (from --avi-max-in-flight): write a whole number`:                        {"--provider=avi", "--avi-max-in-flight=many"},
@@ -103,7 +103,7 @@ func TestBadFiles(t *testing.T) {
 		"provider: haproxy\nproviders: [{name: a, kind: haproxy}]":                            `provider: "haproxy" (from @): providers is set as well`,
 		"providers: [{kind: haproxy}]":                                                        `providers[0].name: "" (from default): missing; for example edge`,
 		"providers: [{name: a}]":                                                              `providers[0].kind: "" (from default): missing; for example haproxy`,
-		"providers: [{name: a, kind: nginx}]":                                                 `providers[0].kind: "nginx" (from @): unknown provider; known: avi, `,
+		"providers: [{name: a, kind: nginx}]":                                                 `providers[0].kind: "nginx" (from @): unknown provider; known: avi, bigip, `,
 		"providers: [{name: a, kind: haproxy, haproxy: {dir: x}}]":                            `settings, providers[0]: haproxy dir: "x" is not an absolute path`,
 		"addressPools: [{name: p, ranges: [192.0.2.0/33]}]":                                   `addressPools[0].ranges: "192.0.2.0/33" (from @): address pool "192.0.2.0/33": not a prefix`,
 		"addressPools: [{ranges: [192.0.2.1]}]":                                               `addressPools[0].name: "": write a name in lower case`,

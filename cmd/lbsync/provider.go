@@ -18,6 +18,7 @@ type builder func(providers.Owner, *zap.Logger) (providers.Provider, error)
 // kinds are the load balancers lbsync can drive, each with what turns settings into its builder.
 var kinds = map[string]func(*settings.Values) (builder, error){
 	"avi":       newAvi,
+	"bigip":     newBigIP,
 	kindHAProxy: newHAProxy,
 }
 

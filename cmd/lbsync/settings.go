@@ -3,6 +3,7 @@ package main
 import (
 	"net/netip"
 	"os"
+	"slices"
 
 	"github.com/nplbridge/nplbridge/cmd/internal/program"
 	"github.com/nplbridge/nplbridge/cmd/internal/settings"
@@ -134,7 +135,9 @@ func providerFields() []settings.Setting {
 }
 
 // kindSettings are the settings of every kind of load balancer.
-func kindSettings() []settings.Setting { return append(haproxySettings(), aviSettings()...) }
+func kindSettings() []settings.Setting {
+	return slices.Concat(haproxySettings(), aviSettings(), bigipSettings())
+}
 
 func wantPortRange(value any) string {
 	if _, err := lbsync.ParsePortRange(value.(string)); err != nil {

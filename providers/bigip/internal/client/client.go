@@ -189,6 +189,7 @@ func (c *Client) call(ctx context.Context, r rest.Request) (json.RawMessage, err
 	return c.exchange(ctx, r, attempts)
 }
 
+// exchange is call with so many attempts; a single one takes 401 for an answer as well.
 func (c *Client) exchange(ctx context.Context, r rest.Request, tries int) (json.RawMessage, error) {
 	what := r.Method + " " + strings.TrimPrefix(r.Path, "/mgmt/")
 	if r.Endpoint == "" {
@@ -229,7 +230,7 @@ func (c *Client) exchange(ctx context.Context, r rest.Request, tries int) (json.
 			return nil, c.noAnswer(what, err)
 		case refusal.Status == http.StatusUnauthorized && c.cfg.Basic:
 			return nil, c.rejectBasic(t, refusal)
-		case refusal.Status == http.StatusUnauthorized && expired == nil:
+		case refusal.Status == http.StatusUnauthorized && expired == nil && refusal.ofToken() && tries > 1:
 			expired = t // refused before anything was done, so also a POST may be repeated
 		default:
 			return nil, c.refused(what, answer)

@@ -81,6 +81,11 @@ func (e *StatusError) temporary() bool {
 	return e.Status == http.StatusServiceUnavailable || e.starting() || e.APIError == apiNoMCPD || e.APIError == apiBusy
 }
 
+// ofToken reports whether a 401 is about the token; the others are about what the account may do, which another login does not change.
+func (e *StatusError) ofToken() bool {
+	return strings.Contains(e.Message, "X-F5-Auth-Token") || !strings.Contains(e.Message, "Authorization failed: user")
+}
+
 // kind classifies the answer.
 func (e *StatusError) kind() providers.Kind {
 	switch {
@@ -146,9 +151,9 @@ func (c *Client) refused(what string, answer rest.Response) error {
 	e := decodeError(what, answer.Status, answer.Body, c.Secrets()...)
 	kind := e.kind()
 	switch {
-	case e.Status == http.StatusUnauthorized:
+	case e.Status == http.StatusUnauthorized && e.ofToken():
 		e.Message += " (a login that has just succeeded is not accepted)"
-	case e.Status == http.StatusForbidden:
+	case e.Status == http.StatusUnauthorized, e.Status == http.StatusForbidden:
 		e.Message += fmt.Sprintf(" (the role of bigip.username %q lacks a right; docs/reference/bigip.md has one that is enough)", c.cfg.Username)
 	case e.noPartition():
 		e.Message += " (create the partition, or correct bigip.partition)"

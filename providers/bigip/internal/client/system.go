@@ -23,15 +23,21 @@ func (c *Client) SyncToGroup(ctx context.Context, group string) error {
 	return err
 }
 
-// Declared reports whether AS3 has a declaration for a partition. Where AS3 is not installed, or the account may not ask it, it has none
-// as far as we know.
+// Declared reports whether AS3 owns a partition: it says so itself, or, where it is not installed or the account may not ask it, there is the
+// folder of an application that every tenant of AS3 may share.
 func (c *Client) Declared(ctx context.Context, partition string) (bool, error) {
 	body, err := c.exchange(ctx, rest.Request{Method: http.MethodGet, Path: "/mgmt/shared/appsvcs/declare/" + url.PathEscape(partition)}, 1)
-	switch Status(err) {
-	case http.StatusNotFound, http.StatusForbidden, http.StatusUnauthorized, http.StatusBadRequest:
+	if err == nil {
+		return len(body) > 0, nil
+	}
+	if status := Status(err); status < 400 || status >= 500 {
+		return false, err
+	}
+	_, err = c.Get(ctx, Folders.Object("/"+partition+"/Shared"))
+	if NotFound(err) {
 		return false, nil
 	}
-	return err == nil && len(body) > 0, err
+	return err == nil, err
 }
 
 // Group is a device group whose devices stand in for each other.
