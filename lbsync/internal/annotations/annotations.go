@@ -12,26 +12,40 @@ import (
 	"github.com/nplbridge/nplbridge/providers"
 )
 
-// Keys that users set on a Service.
+// Keys that users set on a Service; Vocabulary says what each means.
 const (
-	// LoadBalancerIPs asks for certain addresses, see ParseAddresses. It goes before spec.loadBalancerIP.
-	LoadBalancerIPs = "nplbridge.io/load-balancer-ips"
-	// Algorithm is how the pool chooses a member, see ParseAlgorithm.
-	Algorithm = "nplbridge.io/algorithm"
-	// ServiceType is the Source of members.
-	ServiceType = "nplbridge.io/service-type"
-	// Providers are the provider instances that the Service is on, separated by commas.
-	Providers = "nplbridge.io/providers"
-	// Pool puts members into pools of others: "<port>=<instance>:<pool>,...".
-	Pool = "nplbridge.io/pool"
-	// AddressPool names the address pool that VIPs come from.
-	AddressPool = "nplbridge.io/address-pool"
-	// SharedVIP names, within the Namespace, a group of Services that have the same VIPs on different ports.
-	SharedVIP = "nplbridge.io/shared-vip"
-	// AllowRemoval, "true", lets go what the guard holds.
-	AllowRemoval = "nplbridge.io/allow-removal"
-	// Abandon names provider instances, separated by commas, whose load balancer is gone for good.
-	Abandon = "nplbridge.io/abandon"
+	LoadBalancerIPs     = "nplbridge.io/load-balancer-ips"
+	AddressPool         = "nplbridge.io/address-pool"
+	SharedVIP           = "nplbridge.io/shared-vip"
+	Providers           = "nplbridge.io/providers"
+	Pool                = "nplbridge.io/pool"
+	ServiceType         = "nplbridge.io/service-type"
+	Algorithm           = "nplbridge.io/algorithm"
+	Persistence         = "nplbridge.io/persistence"
+	PersistenceTimeout  = "nplbridge.io/persistence-timeout"
+	Monitor             = "nplbridge.io/monitor"
+	MonitorPath         = "nplbridge.io/monitor-path"
+	MonitorHost         = "nplbridge.io/monitor-host"
+	MonitorName         = "nplbridge.io/monitor-name"
+	MonitorInterval     = "nplbridge.io/monitor-interval"
+	MonitorTimeout      = "nplbridge.io/monitor-timeout"
+	MonitorRise         = "nplbridge.io/monitor-rise"
+	MonitorFall         = "nplbridge.io/monitor-fall"
+	ProxyProtocol       = "nplbridge.io/proxy-protocol"
+	AcceptProxyProtocol = "nplbridge.io/accept-proxy-protocol"
+	SlowStart           = "nplbridge.io/slow-start"
+	MemberConnections   = "nplbridge.io/member-connections"
+	SourceRanges        = "nplbridge.io/source-ranges"
+	IdleTimeout         = "nplbridge.io/idle-timeout"
+	DrainLimit          = "nplbridge.io/drain-limit"
+	AllowRemoval        = "nplbridge.io/allow-removal"
+	Abandon             = "nplbridge.io/abandon"
+)
+
+// Keys that users set on Pods and Nodes.
+const (
+	Weight = "nplbridge.io/weight"
+	Drain  = "nplbridge.io/drain"
 )
 
 // Keys that lbsync sets on a Service and takes back.
@@ -49,6 +63,9 @@ const Finalizer = "nplbridge.io/cleanup"
 
 // ClassPrefix and the name of a provider instance make the loadBalancerClass.
 const ClassPrefix = "nplbridge.io/"
+
+// Gate is the readiness gate of Pods that are to count as ready only when every load balancer has them.
+const Gate = "nplbridge.io/in-pool"
 
 // ParseAddresses reads one IPv4 address, one IPv6 address, or both separated by a comma; blanks around them are
 // ignored. The result is sorted, IPv4 first.
@@ -110,16 +127,12 @@ func FormatAssigned(assigned map[string][]netip.Addr) string {
 	return strings.Join(fields, " ")
 }
 
-// ParseAlgorithm reads "RoundRobin" or "LeastConnections"; empty is RoundRobin.
+// ParseAlgorithm reads a providers.Algorithm; empty is RoundRobin.
 func ParseAlgorithm(s string) (providers.Algorithm, error) {
-	switch a := providers.Algorithm(s); a {
-	case "":
+	if s == "" {
 		return providers.RoundRobin, nil
-	case providers.RoundRobin, providers.LeastConnections:
-		return a, nil
-	default:
-		return "", fmt.Errorf("%q is not an algorithm; write %s or %s", shorten(s), providers.RoundRobin, providers.LeastConnections)
 	}
+	return oneOf("an algorithm", s, algorithms)
 }
 
 // shorten keeps a user's value from filling an Event.

@@ -2,6 +2,7 @@ package annotations
 
 import (
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/nplbridge/nplbridge/providers"
@@ -29,11 +30,12 @@ type Wishes struct {
 	Providers    []string       // provider instances, sorted; empty leaves it to the class
 	Attachments  []Attachment   // pools of others to put members into; with any, the Service has no virtual server of ours
 	Addresses    []netip.Addr   // certain VIPs, sorted, at most one per family
-	AddressPool  string         // name of an address pool of ours to take VIPs from
+	AddressPool  string         // name of an address pool of ours to take VIPs from, a DNS label
 	SharedVIP    string         // name, within the Namespace, of a group of Services with the same VIPs; empty is none
 	Enabled      Enablement     // of the Service's own annotation nodeportlocal.antrea.io/enabled
 	DrainLimit   *time.Duration // nil leaves it to the configuration
 	AllowRemoval bool           // what the guard holds may go
+	Abandoned    []string       // provider instances whose load balancer is gone for good, sorted; also ones that are not configured
 	Pool         providers.PoolSettings
 	Virtual      providers.VirtualServerSettings
 	// Options are by kind of provider, then by name; which of them is about the pool only the provider's Capabilities know.
@@ -58,6 +60,8 @@ const (
 type Kept struct {
 	Pool    bool // PoolSettings, also options of the pool
 	Virtual bool // VirtualServerSettings, also options of the virtual server
+	// Addresses: which VIPs. The Service keeps those that it has; without any it gets none.
+	Addresses bool
 	// Structure: source, providers, attachments or sharing. Whatever the Service has on any load balancer stays, except members that
 	// another Pod claims and members whose Pod is gone; nothing new enters.
 	Structure bool
@@ -78,20 +82,17 @@ type Spec struct {
 	AffinityTimeout time.Duration // 0 is three hours
 }
 
-// Problem is one annotation or field that cannot be read.
+// Problem is one annotation or field that cannot be read, or that has no effect.
 type Problem struct {
 	Key     string // of the annotation, or the field's path
 	Value   string // shortened
-	Message string // what is wrong and what would be right
+	Message string // what is wrong, with the value, and what would be right
 }
 
-// Keys that users set on Pods and Nodes.
-const (
-	// Weight of a Pod, 1..20: its share of new connections relative to the pool's other members.
-	Weight = "nplbridge.io/weight"
-	// Drain on a Node, "true": its members take no new connections and leave when they have none.
-	Drain = "nplbridge.io/drain"
-)
-
-// Gate is the readiness gate of Pods that are to count as ready only when every load balancer has them.
-const Gate = "nplbridge.io/in-pool"
+// String returns the Problem as a sentence: where, what is wrong, what would be right.
+func (p Problem) String() string {
+	if strings.HasPrefix(p.Key, "spec.") {
+		return p.Key + ": " + p.Message
+	}
+	return "annotation " + p.Key + ": " + p.Message
+}
