@@ -30,12 +30,29 @@ func Config(kubeconfig, userAgent string) (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	tune(config, userAgent)
+	return config, nil
+}
+
+// Outside returns the REST configuration that kubectl would use: of the kubeconfig file, where that is empty of $KUBECONFIG or
+// ~/.kube/config, else of the Pod this runs in; context is a name in it, or empty.
+func Outside(kubeconfig, context, userAgent string) (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+	tune(config, userAgent)
+	return config, nil
+}
+
+func tune(config *rest.Config, userAgent string) {
 	config.UserAgent = userAgent
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	// The programs limit what they write, and the API server's priority and fairness the rest; this only bounds a defect.
 	config.QPS, config.Burst = 1000, 2000
-	return config, nil
 }
 
 // Wait returns nil when the API server answers, or the last error after limit; limit 0 waits until ctx ends.

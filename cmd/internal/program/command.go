@@ -33,6 +33,18 @@ const (
 // ErrReported is returned by a command that failed and has said so: the exit code tells, and nothing more is printed.
 var ErrReported = errors.New("reported")
 
+// ExitError is returned by a command whose exit code means something of its own. Err is printed, unless it is ErrReported.
+type ExitError struct {
+	Code int
+	Err  error
+}
+
+// Error returns what Err says.
+func (e *ExitError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *ExitError) Unwrap() error { return e.Err }
+
 // Main runs the command line and returns the exit code. SIGINT and SIGTERM end the context of commands; a second one
 // ends the process at once.
 func Main(root *cobra.Command) int {
@@ -51,10 +63,13 @@ func Main(root *cobra.Command) int {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", root.Name(), err)
 	}
 	var setting *settings.Error
+	var exit *ExitError
 	switch {
 	case !started:
 		fmt.Fprintf(os.Stderr, "Run '%s --help' for usage.\n", command.CommandPath())
 		return exitUsage
+	case errors.As(err, &exit):
+		return exit.Code
 	case errors.As(err, &setting):
 		return exitUsage
 	default:

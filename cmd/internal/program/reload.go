@@ -1,6 +1,8 @@
 package program
 
 import (
+	"sync"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
@@ -10,10 +12,16 @@ import (
 
 // reloader takes over what may change while the program runs, and says what may not. A bad file changes nothing.
 type reloader struct {
-	started *settings.Values // what runs is what was loaded at start, except the log level
-	level   zap.AtomicLevel
-	log     *zap.Logger
-	ok      prometheus.Gauge
+	level zap.AtomicLevel
+	log   *zap.Logger
+	ok    prometheus.Gauge
+
+	mu      sync.Mutex
+	started *settings.Values // what the settings that need a restart are
+	running *settings.Values // what the others are
+	latest  *settings.Values // what the file says, where that came before the Service
+	served  bool             // serve was called
+	service func(*settings.Values) error
 }
 
 func newReloader(prefix string, metrics prometheus.Registerer, started *settings.Values, level zap.AtomicLevel, log *zap.Logger) *reloader {
@@ -23,32 +31,62 @@ func newReloader(prefix string, metrics prometheus.Registerer, started *settings
 	})
 	ok.Set(1)
 	metrics.MustRegister(ok)
-	return &reloader{started: started, level: level, log: log, ok: ok}
+	return &reloader{started: started, running: started, level: level, log: log, ok: ok}
+}
+
+// serve says who takes over changes from now on, nil for nobody, and has it take over those that were made already.
+func (r *reloader) serve(service func(*settings.Values) error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.service, r.served = service, true
+	if r.latest != nil {
+		r.take(r.latest)
+	}
 }
 
 func (r *reloader) changed(now *settings.Values, err error) {
-	if err == nil {
-		err = r.apply(now)
-	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if err != nil {
-		r.ok.Set(0)
-		r.log.Error("The settings file changed and cannot be used, nothing is changed here", zap.Error(err))
+		r.refuse(err)
 		return
 	}
-	r.ok.Set(1)
-	if _, restart := r.started.Changed(now); len(restart) > 0 {
-		r.log.Warn("The settings file changed, these settings need a restart", zap.Strings("settings", restart))
-	}
+	r.latest = now
+	r.take(now)
 }
 
-func (r *reloader) apply(now *settings.Values) error {
+// take takes over settings; the lock is held.
+func (r *reloader) take(now *settings.Values) {
 	level, err := logging.ParseLevel(now.String("logLevel"))
 	if err != nil {
-		return now.Reject("logLevel", err.Error())
+		r.refuse(now.Reject("logLevel", err.Error()))
+		return
 	}
 	if level != r.level.Level() {
 		r.level.SetLevel(level)
 		r.log.Info("The log level changed", zap.Stringer("to", level))
 	}
-	return nil
+	if !r.served {
+		return // there is nothing yet that could take over the rest
+	}
+	live, _ := r.running.Changed(now)
+	if r.service != nil && len(live) > 0 {
+		if err := r.service(now); err != nil {
+			r.refuse(err)
+			return
+		}
+	}
+	r.running = now
+	r.ok.Set(1)
+	if len(live) > 0 && r.service != nil {
+		r.log.Info("The settings file changed, these settings are in force now", zap.Strings("settings", live))
+	}
+	if _, restart := r.started.Changed(now); len(restart) > 0 {
+		r.log.Warn("The settings file changed, these settings need a restart", zap.Strings("settings", restart))
+	}
+}
+
+func (r *reloader) refuse(err error) {
+	r.ok.Set(0)
+	r.log.Error("The settings file changed and cannot be used, nothing is changed here", zap.Error(err))
 }

@@ -26,12 +26,17 @@ type Service struct {
 	Run    func(context.Context) error
 	Checks []serve.Check
 	Status func() any
+	// Reload takes over settings that changed while it runs, those that are Live; nil where none but the log level are. On an error
+	// everything stays as it was.
+	Reload func(*settings.Values) error
 }
 
 // Runner starts one program.
 type Runner struct {
 	Table         settings.Table
 	MetricsPrefix string
+	// StatusAddress is the key of the setting that says on which TCP address the status is served as well; empty where there is none.
+	StatusAddress string
 	// New builds the Service when the API server has answered. It may block until ctx ends.
 	New func(ctx context.Context, client kubernetes.Interface, log *zap.Logger, metrics prometheus.Registerer) (Service, error)
 }
@@ -92,6 +97,13 @@ func (r Runner) run(ctx context.Context, flags *pflag.FlagSet, values *settings.
 		return err
 	}
 	defer func() { _ = socket.Close() }()
+	var outside endpoint
+	if r.StatusAddress != "" {
+		if outside, err = open(values, r.StatusAddress, serve.Listen); err != nil {
+			return err
+		}
+		defer func() { _ = outside.Close() }()
+	}
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -124,7 +136,10 @@ func (r Runner) run(ctx context.Context, flags *pflag.FlagSet, values *settings.
 			return err
 		}
 		ready.Set(service.Checks...)
-		socket.serve(ctx, group, serve.StatusHandler(service.Status))
+		status := serve.StatusHandler(service.Status)
+		socket.serve(ctx, group, status)
+		outside.serve(ctx, group, status)
+		reload.serve(service.Reload)
 		return service.Run(ctx)
 	})
 	return group.Wait()

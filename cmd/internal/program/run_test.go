@@ -174,6 +174,66 @@ func TestLife(t *testing.T) {
 	}
 }
 
+// Settings that take effect live reach the Service, those that changed before it was there too; what it refuses is as before.
+func TestReload(t *testing.T) {
+	live := settings.Table{Program: "demo", EnvPrefix: "DEMO", Settings: append(CommonSettings(":0", "/run/demo.sock"),
+		settings.Setting{Key: "drainLimit", Kind: settings.Duration, Live: true}, settings.Setting{Key: "name"})}
+	load := func(content string) *settings.Values {
+		t.Helper()
+		file := filepath.Join(t.TempDir(), "s.yaml")
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		flags := pflag.NewFlagSet("demo", pflag.ContinueOnError)
+		live.AddFlags(flags)
+		if err := flags.Parse([]string{"--config=" + file}); err != nil {
+			t.Fatal(err)
+		}
+		values, err := live.Load(flags)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return values
+	}
+	level := zap.NewAtomicLevel()
+	core, logs := observer.New(level)
+	registry := prometheus.NewRegistry()
+	r := newReloader("demo", registry, load("drainLimit: 1s"), level, zap.New(core))
+	good := func() bool {
+		families, err := registry.Gather()
+		return err == nil && families[0].GetMetric()[0].GetGauge().GetValue() == 1
+	}
+	var got []time.Duration
+	var refusal error
+	take := func(v *settings.Values) error {
+		got = append(got, v.Duration("drainLimit"))
+		return refusal
+	}
+
+	r.changed(load("drainLimit: 2s"), nil)
+	if r.serve(take); len(got) != 1 || got[0] != 2*time.Second {
+		t.Fatalf("what changed before the Service was there did not reach it: %v", got)
+	}
+	r.changed(load("drainLimit: 2s\nname: other"), nil)
+	if len(got) != 1 || logs.FilterMessageSnippet("need a restart").Len() != 1 {
+		t.Errorf("%v, %v", got, logs.All())
+	}
+	refusal = errors.New("too long")
+	r.changed(load("drainLimit: 3s"), nil)
+	if good() || logs.FilterMessageSnippet("cannot be used").Len() != 1 {
+		t.Error("a refusal is not told")
+	}
+	refusal = nil
+	r.changed(load("drainLimit: 3s"), nil)
+	if len(got) != 3 || !good() {
+		t.Errorf("what was refused once is not tried again: %v", got)
+	}
+	r.changed(nil, errors.New("not YAML"))
+	if len(got) != 3 || good() {
+		t.Errorf("a bad file reached the Service: %v", got)
+	}
+}
+
 func TestStartErrors(t *testing.T) {
 	never := func() (Service, error) { return Service{}, errors.New("must not be reached") }
 	t.Run("API server away", func(t *testing.T) {
@@ -243,14 +303,15 @@ func TestExitCodes(t *testing.T) {
 		err  error
 		want int
 	}{
-		"good":            {[]string{"do"}, nil, 0},
-		"help":            {[]string{"--help"}, nil, 0},
-		"failure":         {[]string{"do"}, errors.New("broken"), 1},
-		"bad setting":     {[]string{"do"}, fmt.Errorf("wrapped: %w", &settings.Error{Key: "listen"}), 2},
-		"reported":        {[]string{"do"}, ErrReported, 1},
-		"unknown command": {[]string{"dance"}, nil, 2},
-		"unknown flag":    {[]string{"do", "--fast"}, nil, 2},
-		"extra argument":  {[]string{"do", "it"}, nil, 2},
+		"good":              {[]string{"do"}, nil, 0},
+		"help":              {[]string{"--help"}, nil, 0},
+		"failure":           {[]string{"do"}, errors.New("broken"), 1},
+		"bad setting":       {[]string{"do"}, fmt.Errorf("wrapped: %w", &settings.Error{Key: "listen"}), 2},
+		"reported":          {[]string{"do"}, ErrReported, 1},
+		"a code of its own": {[]string{"do"}, &ExitError{Code: 7, Err: ErrReported}, 7},
+		"unknown command":   {[]string{"dance"}, nil, 2},
+		"unknown flag":      {[]string{"do", "--fast"}, nil, 2},
+		"extra argument":    {[]string{"do", "it"}, nil, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := &cobra.Command{Use: "demo"}

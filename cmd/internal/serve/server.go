@@ -110,13 +110,22 @@ func StatusHandler(status func() any) http.Handler {
 
 // ReadStatus returns the status document of the process that listens on the unix socket at path.
 func ReadStatus(ctx context.Context, path string) ([]byte, error) {
+	return readStatus(ctx, "socket", func(ctx context.Context) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", path)
+	})
+}
+
+// ReadStatusOver returns the status document of the process at the other end of a connection.
+func ReadStatusOver(ctx context.Context, conn net.Conn) ([]byte, error) {
+	return readStatus(ctx, "loopback", func(context.Context) (net.Conn, error) { return conn, nil })
+}
+
+func readStatus(ctx context.Context, host string, dial func(context.Context) (net.Conn, error)) ([]byte, error) {
 	client := &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", path)
-		},
+		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
 		DisableKeepAlives: true,
 	}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://socket"+statusPath, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+statusPath, nil)
 	if err != nil {
 		return nil, err
 	}

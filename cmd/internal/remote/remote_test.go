@@ -1,0 +1,168 @@
+package remote
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/httpstream"
+	"k8s.io/apimachinery/pkg/util/httpstream/spdy"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/portforward"
+
+	"github.com/nplbridge/nplbridge/cmd/internal/serve"
+)
+
+func TestChoose(t *testing.T) {
+	pod := func(name string, phase corev1.PodPhase) *corev1.Pod {
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "sys", Name: name, Labels: map[string]string{"component": "lbsync"}},
+			Status:     corev1.PodStatus{Phase: phase},
+		}
+	}
+	lease := func(holder string) *coordinationv1.Lease {
+		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "sys", Name: "l"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder}}
+	}
+	target := Target{Namespace: "sys", Selector: "component=lbsync", Lease: "l"}
+	named := target
+	named.Process = "b"
+	missing := target
+	missing.Process = "z"
+	for name, test := range map[string]struct {
+		client    *fake.Clientset
+		target    Target
+		want, err string
+	}{
+		"the leader":         {client: fake.NewClientset(pod("a", corev1.PodRunning), pod("b", corev1.PodRunning), lease("b")), target: target, want: "b"},
+		"any, with no Lease": {client: fake.NewClientset(pod("b", corev1.PodRunning), pod("a", corev1.PodRunning)), target: target, want: "a"},
+		"the leader is gone": {client: fake.NewClientset(pod("a", corev1.PodRunning), pod("b", corev1.PodFailed), lease("b")), target: target, want: "a"},
+		"the one named":      {client: fake.NewClientset(pod("a", corev1.PodRunning), pod("b", corev1.PodRunning), lease("a")), target: named, want: "b"},
+		"none of that name":  {client: fake.NewClientset(pod("a", corev1.PodRunning)), target: missing, err: "there are: a"},
+		"on a host":          {client: fake.NewClientset(lease("lb-1")), target: target, err: "lb-1 holds the Lease sys/l and is no Pod there: run this command where it runs"},
+		"nobody":             {client: fake.NewClientset(), target: target, err: "set instance to namespace/name of the Helm release"},
+	} {
+		got, err := Choose(t.Context(), test.client, test.target)
+		if got != test.want || (err != nil) != (test.err != "") || err != nil && !strings.Contains(err.Error(), test.err) {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+}
+
+// kubelet answers port-forwards, as an API server passes them on: by SPDY, to addresses of this machine instead of a Pod's.
+func kubelet(t *testing.T) *httptest.Server {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/api/v1/namespaces/sys/pods/a/portforward" {
+			http.NotFound(w, r)
+			return
+		}
+		if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+			http.Error(w, "only SPDY", http.StatusBadRequest)
+			return
+		}
+		if _, err := httpstream.Handshake(r, w, []string{portforward.PortForwardProtocolV1Name}); err != nil {
+			return
+		}
+		streams := make(chan httpstream.Stream, 2)
+		connection := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(s httpstream.Stream, _ <-chan struct{}) error {
+			streams <- s
+			return nil
+		})
+		if connection == nil {
+			return
+		}
+		defer func() { _ = connection.Close() }()
+		complaint, data := <-streams, <-streams
+		if complaint.Headers().Get(corev1.StreamType) != corev1.StreamTypeError || data.Headers().Get(corev1.StreamType) != corev1.StreamTypeData {
+			t.Error("the streams came in another order")
+		}
+		backend, err := net.Dial("tcp", "127.0.0.1:"+data.Headers().Get(corev1.PortHeader))
+		if err != nil {
+			_, _ = fmt.Fprintf(complaint, "failed to connect to localhost:\n%v", err)
+			_ = complaint.Close()
+			_ = data.Reset()
+			<-connection.CloseChan()
+			return
+		}
+		defer func() { _ = backend.Close() }()
+		_ = complaint.Close()
+		go func() { _, _ = io.Copy(backend, data) }()
+		_, _ = io.Copy(data, backend)
+		_ = data.Close()
+		<-connection.CloseChan()
+	}))
+	t.Cleanup(server.Close)
+	return server
+}
+
+func TestStatus(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- serve.Serve(ctx, listener, serve.StatusHandler(func() any { return map[string]string{"identity": "a", "long": strings.Repeat("x", 1<<20)} }))
+	}()
+	api := kubelet(t)
+	target := Target{Namespace: "sys", Port: uint16(listener.Addr().(*net.TCPAddr).Port)}
+	document, err := Status(t.Context(), &rest.Config{Host: api.URL}, target, "a")
+	if err != nil || !strings.HasPrefix(string(document), `{"identity":"a"`) || len(document) < 1<<20 {
+		t.Errorf("%.80s, %v", document, err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+
+	_, err = Status(t.Context(), &rest.Config{Host: api.URL}, target, "a") // nobody listens any more
+	if err == nil || !strings.Contains(err.Error(), "connection refused; set statusAddress there") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("got %v", err)
+	}
+	_, err = Status(t.Context(), &rest.Config{Host: api.URL}, target, "b")
+	if err == nil || !strings.Contains(err.Error(), "ask the process in Pod sys/b on port") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// An API server that never answers does not hold up whoever has given up.
+func TestStatusEndsWithItsContext(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		conn, err := listener.Accept() // the request for the status, which is never answered
+		cancel()
+		if err == nil {
+			defer func() { _ = conn.Close() }()
+			_, _ = io.Copy(io.Discard, conn)
+		}
+	}()
+	done := make(chan error, 1)
+	api := kubelet(t)
+	go func() {
+		_, err := Status(ctx, &rest.Config{Host: api.URL}, Target{Namespace: "sys", Port: uint16(listener.Addr().(*net.TCPAddr).Port)}, "a")
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if err == nil {
+			t.Error("no error")
+		}
+	case <-time.After(time.Minute):
+		t.Error("it still waits")
+	}
+}
