@@ -1,15 +1,11 @@
 package inventory
 
 import (
-	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"pgregory.net/rapid"
 
 	"github.com/nplbridge/nplbridge/agent/npl"
 	"github.com/nplbridge/nplbridge/lbsync/internal/model"
@@ -141,99 +137,6 @@ func TestBelievable(t *testing.T) {
 	if !x.Believable() {
 		t.Error("the last Pod was seen to be deleted, and that is not believed")
 	}
-}
-
-// The Index against a naive one: after any change every View is the same, and a Service whose View or whose Pods'
-// competitors changed was made dirty.
-func TestIndexProperties(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		x := NewIndex().Feed(now)
-		services, pods, nodes := map[string]model.Service{}, map[string]*model.Pod{}, map[string]*model.Node{}
-		naive := func() map[string]string {
-			out := map[string]string{}
-			for name, s := range services {
-				var lines []string
-				for _, p := range pods {
-					if !matches(s.Selector, p.Labels) {
-						continue
-					}
-					line := fmt.Sprintf("%s %v %t", p.Name, p.Mappings, nodes[p.Node] != nil)
-					for _, c := range model.Claims(p, nodes[p.Node]) {
-						for _, name := range slices.Sorted(maps.Keys(pods)) {
-							if o := pods[name]; o.UID != p.UID && slices.Contains(model.Claims(o, nodes[o.Node]), c) {
-								line += " contested by " + o.Name
-							}
-						}
-					}
-					lines = append(lines, line)
-				}
-				slices.Sort(lines)
-				out[name] = strings.Join(lines, "\n")
-			}
-			return out
-		}
-		indexed := func() map[string]string {
-			out := map[string]string{}
-			for _, key := range x.Keys() {
-				v, _ := x.View(key)
-				var lines []string
-				for _, e := range v.Endpoints {
-					line := fmt.Sprintf("%s %v %t", e.Pod.Name, e.Pod.Mappings, e.Node != nil)
-					for _, c := range model.Claims(e.Pod, e.Node) {
-						for _, o := range x.Claimants(c, e.Pod.UID) {
-							line += " contested by " + strings.TrimPrefix(o, "shop/")
-						}
-					}
-					lines = append(lines, line)
-				}
-				out[key.Name] = strings.Join(lines, "\n")
-			}
-			return out
-		}
-		app := rapid.SampledFrom([]string{"a", "b", "c"})
-		which := rapid.SampledFrom([]string{"1", "2", "3"})
-		for range rapid.IntRange(1, 30).Draw(t, "steps") {
-			before := naive()
-			x.TakeDirty()
-			switch rapid.IntRange(0, 5).Draw(t, "what") {
-			case 0:
-				s := testService("s"+which.Draw(t, "which"), app.Draw(t, "app"))
-				services[s.Name] = s
-				x.SetService(s, now)
-			case 1:
-				name := "s" + which.Draw(t, "which")
-				delete(services, name)
-				x.DeleteService(model.ServiceKey{Namespace: "shop", Name: name}, true, now)
-			case 2:
-				n := testNode("n" + which.Draw(t, "which"))
-				nodes[n.Name] = n
-				x.SetNode(n, now)
-			case 3:
-				name := "n" + which.Draw(t, "which")
-				delete(nodes, name)
-				x.DeleteNode(name, true, now)
-			case 4:
-				p := testPod("p"+which.Draw(t, "which"), app.Draw(t, "app"), "n"+which.Draw(t, "node"), uint16(rapid.IntRange(1, 2).Draw(t, "port")))
-				pods[p.Name] = p
-				x.SetPod(p, now)
-			case 5:
-				name := "p" + which.Draw(t, "which")
-				delete(pods, name)
-				x.DeletePod("shop", name, true, now)
-			}
-			after := naive()
-			if got := indexed(); fmt.Sprint(got) != fmt.Sprint(after) {
-				t.Fatalf("the Index has\n%v\nwant\n%v", got, after)
-			}
-			dirty, _ := x.TakeDirty()
-			for name, view := range after {
-				old, had := before[name]
-				if _, is := dirty[model.ServiceKey{Namespace: "shop", Name: name}]; !is && (!had || old != view) {
-					t.Fatalf("%s changed from\n%s\nto\n%s\nand is not dirty", name, old, view)
-				}
-			}
-		}
-	})
 }
 
 // What an annotation had is remembered for as long as its members may stay, and no longer.

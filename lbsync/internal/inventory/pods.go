@@ -146,16 +146,21 @@ func (x *Index) claim(p *pod, now time.Time) {
 	}
 }
 
-// entitle replaces the Pod's claims. Whoever else has one of the old or of the new ones is affected.
+// entitle replaces the Pod's claims. Whoever else has one that it had not, or has no more, is affected.
 func (x *Index) entitle(p *pod, claims []model.Claim, now time.Time) {
-	for _, c := range p.claims {
-		x.claims.remove(c, p)
-		x.touchClaimants(c, now) // one of them may just have become the only one
-	}
+	before := p.claims
 	p.claims = claims
-	for _, c := range p.claims {
-		x.claims.add(c, p)
-		x.touchClaimants(c, now)
+	for _, c := range before {
+		if !slices.Contains(claims, c) {
+			x.claims.remove(c, p)
+			x.touchClaimants(c, now) // one of them may just have become the only one
+		}
+	}
+	for _, c := range claims {
+		if !slices.Contains(before, c) {
+			x.claims.add(c, p)
+			x.touchClaimants(c, now)
+		}
 	}
 }
 

@@ -65,7 +65,7 @@ func (c Selection) on(s *corev1.Service, wishes annotations.Wishes, problems []a
 	}
 	var out []string
 	switch {
-	case slices.ContainsFunc(problems, func(p annotations.Problem) bool { return p.Key == annotations.Providers || p.Key == annotations.Pool }):
+	case wishes.Kept.Structure && slices.ContainsFunc(problems, aboutInstances):
 		out = slices.Clone(c.Instances) // whichever it is on, it stays there
 	case len(wishes.Attachments) > 0:
 		for _, a := range wishes.Attachments {
@@ -80,6 +80,11 @@ func (c Selection) on(s *corev1.Service, wishes annotations.Wishes, problems []a
 	out = slices.DeleteFunc(out, func(instance string) bool { return !slices.Contains(c.Instances, instance) })
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// aboutInstances reports whether the problem is with an annotation that names provider instances.
+func aboutInstances(p annotations.Problem) bool {
+	return p.Key == annotations.Providers || p.Key == annotations.Pool
 }
 
 // class returns the instance that a Service of type LoadBalancer is for by its class, or "".

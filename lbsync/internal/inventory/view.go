@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/nplbridge/nplbridge/lbsync/internal/annotations"
 	"github.com/nplbridge/nplbridge/lbsync/internal/model"
 )
 
@@ -14,7 +13,7 @@ import (
 type View struct {
 	Service   model.Service
 	Endpoints []model.Endpoint // sorted by name; none of a Service that is not ours
-	Nodes     []*model.Node    // all, sorted by name; only of a Service whose Source is NodePort
+	Nodes     []*model.Node    // all, sorted by name; only of a Service of ours whose Source is NodePort
 }
 
 // View returns the Service; ok is false when there is none.
@@ -27,7 +26,7 @@ func (x *Index) View(key model.ServiceKey) (v View, ok bool) {
 	}
 	v.Service = s.Service
 	v.Service.VIPs = x.uncontested(s)
-	if s.Source == annotations.NodePort {
+	if _, is := x.ofNodes[s]; is {
 		v.Nodes = x.allNodes()
 	}
 	n := 0
