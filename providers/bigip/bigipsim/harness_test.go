@@ -266,3 +266,20 @@ func virtual(name, destination string, more ...any) object {
 	}
 	return out
 }
+
+// begin opens a transaction and returns its ID.
+func (s *session) begin() string {
+	s.l.t.Helper()
+	var got struct {
+		ID json.Number `json:"transId"`
+	}
+	if err := json.Unmarshal([]byte(s.post("/mgmt/tm/transaction", object{}).want(200).body), &got); err != nil {
+		s.l.t.Fatal(err)
+	}
+	return got.ID.String()
+}
+
+func (s *session) commit(id string) *answer {
+	s.l.t.Helper()
+	return s.patch("/mgmt/tm/transaction/"+id, object{"state": "VALIDATING"})
+}

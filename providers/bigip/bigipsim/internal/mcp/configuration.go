@@ -217,7 +217,7 @@ func (c *Configuration) DefaultRouteDomain(partition string) int {
 	return 0
 }
 
-// shownDomain is the route domain that is left out in what is read back from a partition.
+// shownDomain is the route domain that is left out in what is stored in a partition.
 func (c *Configuration) shownDomain(partition string) int {
 	if c.rules.ShowDefaultRouteDomain {
 		return 0
@@ -227,24 +227,20 @@ func (c *Configuration) shownDomain(partition string) int {
 
 // AddressOf returns the address of a node, a member or a virtual address.
 func (c *Configuration) AddressOf(o *Object) naming.Address {
-	a, err := naming.ParseAddress(o.Text("address"), c.fallbackDomain(o.Partition))
+	a, err := naming.ParseAddress(o.Text("address"), c.shownDomain(o.Partition))
 	if err != nil {
 		return naming.Address{} // of a name
 	}
 	return a
 }
 
-// fallbackDomain is the route domain of stored text without one.
-func (c *Configuration) fallbackDomain(partition string) int {
-	if c.rules.ShowDefaultRouteDomain {
-		return 0
-	}
-	return c.DefaultRouteDomain(partition)
+// parseAddress reads an address that a request gave; without a route domain it is in that of the partition.
+func (c *Configuration) parseAddress(text, partition string) (naming.Address, *Error) {
+	return c.parseAddressIn(text, c.DefaultRouteDomain(partition))
 }
 
-// parseAddress reads an address that a request gave.
-func (c *Configuration) parseAddress(text, partition string) (naming.Address, *Error) {
-	a, err := naming.ParseAddress(text, c.DefaultRouteDomain(partition))
+func (c *Configuration) parseAddressIn(text string, fallback int) (naming.Address, *Error) {
+	a, err := naming.ParseAddress(text, fallback)
 	if err != nil {
 		return a, invalid(APIInvalid, "invalid IP address: %s", err)
 	}

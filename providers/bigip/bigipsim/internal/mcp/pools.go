@@ -8,10 +8,10 @@ import (
 )
 
 // completeNode gives a node its address and refuses a second node of one address.
-func (c *Configuration) completeNode(o *Object) *Error {
+func (c *Configuration) completeNode(o *Object, d decoded) *Error {
 	given := o.Text("address")
 	if given == "" {
-		given = o.Name
+		given = d.name[strings.LastIndexByte(d.name, '/')+1:]
 	}
 	a, err := c.parseAddress(given, o.Partition)
 	if err != nil {
@@ -102,7 +102,7 @@ func (c *Configuration) member(pool, old *Object, body map[string]any) (*Object,
 	if perr != nil {
 		return nil, refuse(configuration, "Configuration error: pool member %s: %s", m.Name, perr)
 	}
-	host = c.hostName(host, m.Partition)
+	named, host := host, c.hostName(host, m.Partition)
 	m.Name = naming.Join(host, port)
 	if c.Find(folderPath, m.In()) == nil {
 		return nil, refuse(configuration, "Configuration error: Can't associate Pool Member (%s) folder does not exist", m)
@@ -110,7 +110,7 @@ func (c *Configuration) member(pool, old *Object, body map[string]any) (*Object,
 	if m.Partition != pool.Partition && m.Partition != "Common" {
 		return nil, refuse(otherPartition, "Pool %s in partition %s cannot reference Node %s in partition %s", pool, pool.Partition, naming.Path{Partition: m.Partition, Folder: m.Folder, Name: host}, m.Partition)
 	}
-	if err := c.memberAddress(m, host); err != nil {
+	if err := c.memberAddress(m, host, named); err != nil {
 		return nil, err
 	}
 	if old != nil && c.rules.ReplaceKeepsOmitted {
@@ -133,8 +133,8 @@ func (c *Configuration) member(pool, old *Object, body map[string]any) (*Object,
 	return m, nil
 }
 
-// memberAddress finds or makes the node of a member.
-func (c *Configuration) memberAddress(m *Object, host string) *Error {
+// memberAddress finds or makes the node of a member. host is its name as it is stored, named is as the request has it.
+func (c *Configuration) memberAddress(m *Object, host, named string) *Error {
 	node := naming.Path{Partition: m.Partition, Folder: m.Folder, Name: host}
 	given := m.Text("address")
 	if have := c.Find(nodePath, node.String()); have != nil {
@@ -151,17 +151,16 @@ func (c *Configuration) memberAddress(m *Object, host string) *Error {
 		return nil
 	}
 	if given == "" {
-		given = host
+		given = named
 	}
-	a, err := naming.ParseAddress(given, c.DefaultRouteDomain(m.Partition))
-	if err != nil {
+	if _, err := naming.ParseAddress(given, 0); err != nil {
 		return refuse(notFound, "The requested Node (%s) was not found.", node)
 	}
 	parsed, refused := c.parseAddress(given, m.Partition)
 	if refused != nil {
 		return refused
 	}
-	if named, err := naming.ParseAddress(host, c.DefaultRouteDomain(m.Partition)); err == nil && named != a {
+	if byName, err := naming.ParseAddress(named, c.DefaultRouteDomain(m.Partition)); err == nil && byName != parsed {
 		return refuse(configuration, "Configuration error: pool member %s has another address, %s", m.Name, given)
 	}
 	if have, taken := c.nodes[parsed]; taken {

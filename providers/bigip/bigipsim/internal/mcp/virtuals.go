@@ -17,13 +17,14 @@ type Destination struct {
 
 // DestinationOf returns the destination of a stored virtual server.
 func (c *Configuration) DestinationOf(v *Object) Destination {
-	d, _ := c.parseDestination(v) // it was parsed before it was stored
+	d, _ := c.parseDestination(v, c.shownDomain) // it was parsed before it was stored
 	return d
 }
 
 func (c *Configuration) virtualAddressOf(v *Object) string { return c.DestinationOf(v).Path.String() }
 
-func (c *Configuration) parseDestination(v *Object) (Destination, *Error) {
+// parseDestination reads a destination; without a route domain it is in the one that domain gives for the partition.
+func (c *Configuration) parseDestination(v *Object, domain func(partition string) int) (Destination, *Error) {
 	text := v.Text("destination")
 	var d Destination
 	if strings.HasPrefix(text, "/") {
@@ -39,7 +40,7 @@ func (c *Configuration) parseDestination(v *Object) (Destination, *Error) {
 	if err != nil {
 		return d, invalidValue("destination", text)
 	}
-	a, refused := c.parseAddress(host, d.Path.Partition)
+	a, refused := c.parseAddressIn(host, domain(d.Path.Partition))
 	if refused != nil {
 		return d, refused
 	}
@@ -49,8 +50,12 @@ func (c *Configuration) parseDestination(v *Object) (Destination, *Error) {
 }
 
 // completeVirtual checks a virtual server and fills in what depends on its destination.
-func (c *Configuration) completeVirtual(o *Object, d decoded) *Error {
-	to, err := c.parseDestination(o)
+func (c *Configuration) completeVirtual(o, old *Object, d decoded) *Error {
+	domain := c.DefaultRouteDomain
+	if d.properties["destination"] == nil {
+		domain = c.shownDomain
+	}
+	to, err := c.parseDestination(o, domain)
 	if err != nil {
 		return err
 	}
@@ -62,7 +67,7 @@ func (c *Configuration) completeVirtual(o *Object, d decoded) *Error {
 	if to.Address.IP.Is6() {
 		anySource, mask = "::/0", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"
 	}
-	if old := c.Find(virtualPath, o.FullPath()); o.Text("mask") == "" || (old != nil && d.properties["mask"] == nil) {
+	if o.Text("mask") == "" || (old != nil && d.properties["mask"] == nil) {
 		o.Properties["mask"] = mask
 	}
 	if err := completeSource(o, anySource); err != nil {
@@ -85,7 +90,7 @@ func (c *Configuration) completeVirtual(o *Object, d decoded) *Error {
 	if err := c.clashes(o, to); err != nil {
 		return err
 	}
-	if old := c.Find(virtualPath, o.FullPath()); old != nil {
+	if old != nil {
 		c.releaseAddress(old, o)
 	}
 	return c.ensureAddress(o, to)
@@ -330,7 +335,7 @@ func (c *Configuration) ensureAddress(o *Object, to Destination) *Error {
 		a.Properties["trafficGroup"] = folder.Text("trafficGroup")
 	}
 	c.fillDefaults(a)
-	if err := c.completeVirtualAddress(a); err != nil {
+	if err := c.addressIsFree(a, to.Address); err != nil {
 		return err
 	}
 	c.put(a)
@@ -353,7 +358,7 @@ func (c *Configuration) releaseAddress(v, next *Object) {
 	}
 }
 
-// completeVirtualAddress refuses a second virtual address of one address.
+// completeVirtualAddress gives a virtual address its address.
 func (c *Configuration) completeVirtualAddress(o *Object) *Error {
 	given := o.Text("address")
 	if given == "" {
@@ -363,12 +368,17 @@ func (c *Configuration) completeVirtualAddress(o *Object) *Error {
 	if err != nil {
 		return err
 	}
+	o.Properties["address"] = a.Text(c.shownDomain(o.Partition))
+	return c.addressIsFree(o, a)
+}
+
+// addressIsFree refuses a second virtual address of one address.
+func (c *Configuration) addressIsFree(o *Object, a naming.Address) *Error {
 	for _, other := range c.objects[addressPath] {
 		if other.FullPath() != o.FullPath() && c.AddressOf(other) == a {
 			return refuse(addressExists, "Invalid Virtual Address, the IP address %s already exists.", a.Text(c.shownDomain(o.Partition)))
 		}
 	}
-	o.Properties["address"] = a.Text(c.shownDomain(o.Partition))
 	return nil
 }
 

@@ -239,17 +239,23 @@ func (c *Configuration) complete(o, old *Object, d decoded) *Error {
 	}
 	switch o.Kind.Path {
 	case nodePath:
-		return c.completeNode(o)
+		if old == nil {
+			return c.completeNode(o, d)
+		}
 	case poolPath:
 		return c.completePool(o, old, d)
 	case virtualPath:
-		return c.completeVirtual(o, d)
+		return c.completeVirtual(o, old, d)
 	case addressPath:
-		return c.completeVirtualAddress(o)
+		if old == nil {
+			return c.completeVirtualAddress(o)
+		}
 	case "ltm/data-group/internal":
 		return completeRecords(o)
 	case partitionPath:
-		return nil
+		if old != nil && old.Number("defaultRouteDomain") != o.Number("defaultRouteDomain") && c.holds(old) != nil {
+			return refuse(configuration, "Configuration error: the default route domain of partition %s cannot change while it has objects", o.Name)
+		}
 	case folderPath:
 		o.Properties["inheritedTrafficGroup"] = inherited(d, o, "trafficGroup", "inheritedTrafficGroup")
 		o.Properties["inheritedDevicegroup"] = inherited(d, o, "deviceGroup", "inheritedDevicegroup")
