@@ -2,6 +2,7 @@ package model
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/nplbridge/nplbridge/agent/npl"
@@ -60,4 +61,48 @@ func TestMalformedAnnotation(t *testing.T) {
 		{"malformed: disturbs nobody else", newWorld().pod(1, func(p *Pod) { p.Mappings, p.Malformed = nil, malformed }).pod(2, nil),
 			"u2:61002 Enabled", "web-1 MalformedAnnotation"},
 	})
+}
+
+func TestPortRange(t *testing.T) {
+	const enabled = providers.Enabled
+	narrow := func(w *world) { w.PortRange = PortRange{61000, 61001} }
+	declares := func(protocol providers.Protocol, port uint16) func(*Pod) {
+		return func(p *Pod) { p.HostPorts = []HostPort{{protocol, port}} }
+	}
+	checkMembers(t, []memberCase{
+		{"in", newWorld().pod(0, nil).pod(1, nil).with(narrow), "u0:61000 Enabled, u1:61001 Enabled", ""},
+		{"out", newWorld().pod(1, nil).pod(2, nil).with(narrow), "u1:61001 Enabled", "web-2 PortOutOfRange"},
+		{"out, and leaves", newWorld().pod(1, nil).pod(2, nil).has(2, enabled).with(narrow), "u1:61001 Enabled", "web-2 PortOutOfRange"},
+		{"out, and a host port", newWorld().pod(2, declares(providers.TCP, 61002)).with(narrow), "u2:61002 Enabled", ""},
+		{"out, and a host port of another protocol", newWorld().pod(2, declares(providers.UDP, 61002)).with(narrow), "", "web-2 PortOutOfRange"},
+		{"out, and another host port", newWorld().pod(2, declares(providers.TCP, 8080)).with(narrow), "", "web-2 PortOutOfRange"},
+		{"any, when there is no range", newWorld().pod(1, func(p *Pod) { p.Mappings[0].NodePort = 22 }), "u1:22 Enabled", ""},
+	})
+}
+
+// A refusal says what is wrong with which object, and what to do.
+func TestCheckMessages(t *testing.T) {
+	for _, test := range []struct {
+		world *world
+		want  []string
+	}{
+		{newWorld().pod(1, func(p *Pod) { p.Mappings[0].NodePort = 22 }).with(func(w *world) { w.PortRange = PortRange{61000, 62000} }),
+			[]string{"node port 22", "61000-62000", "hostPort 22/TCP", "portRange"}},
+		{newWorld().pod(1, nil).with(func(w *world) { w.Endpoints[0].Node = nil }), []string{`Node "node-1"`, "192.0.2.11:61001", "InternalIP"}},
+		{newWorld().pod(1, nil).pod(2, func(p *Pod) { p.Mappings[0].NodePort = 61001 }), []string{"192.0.2.11:61001", "claimed by shop/web-2", "remove the annotation"}},
+		{newWorld().pod(1, nil).with(func(w *world) { w.Service.Ports[0].TargetNumber, w.Service.Ports[0].TargetName = 0, "http" }),
+			[]string{`named "http"`, "targetPort", "port 80"}},
+		{newWorld().pod(1, nil).with(byAddress), []string{"no IPv4 address", "ipFamilies"}},
+		{newWorld().pod(1, nil).with(func(w *world) { w.Endpoints[0].NodeGone = true }), []string{"Node node-1 was deleted", "delete the Pod"}},
+	} {
+		got := Build(test.world.Input).Refusals[0].Sentence()
+		for _, want := range test.want {
+			if !strings.Contains(got, want) {
+				t.Errorf("%q does not say %q", got, want)
+			}
+		}
+		if !strings.Contains(got, "shop/web:80/TCP") {
+			t.Errorf("%q does not name the pool", got)
+		}
+	}
 }

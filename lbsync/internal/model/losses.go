@@ -44,21 +44,22 @@ func (b *builder) unexplained(m providers.Member) string {
 	}
 }
 
-// vanished says that the mapping of a ready Pod is gone without another in its place.
+// vanished says that the mapping of a ready Pod is gone without another one, which is good, in its place.
 func (b *builder) vanished(e Endpoint, m providers.Member) string {
 	target, ok := b.target(e.Pod)
 	family := npl.FamilyOf(m.Address.Addr())
 	switch {
 	case b.in.Service.source() != annotations.NodePortLocal, b.in.Service.Wishes.Enabled == annotations.Disabled:
 		return "" // nobody wants it to be there
-	case !ok, e.Pod.Finished, e.NodeGone, !b.podStanding(e.Pod).enabled, !slices.Contains(b.in.Service.Families, family):
+	case !ok, e.Pod.Finished, e.NodeGone, !b.standing(e).enabled, !slices.Contains(b.in.Service.Families, family):
 		return ""
 	}
 	if _, former := b.formerStanding(m); former {
 		return ""
 	}
 	for _, mapping := range e.Pod.Mappings {
-		if addrPort(mapping) == m.Address || b.leadsTo(mapping, target) && mapping.Family == family {
+		_, good := b.wanted[providers.MemberID{UID: m.UID, Address: addrPort(mapping)}]
+		if addrPort(mapping) == m.Address || good && mapping.Family == family {
 			return "" // the Service has another targetPort now, or the Pod another node port
 		}
 	}
