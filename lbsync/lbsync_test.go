@@ -197,7 +197,10 @@ func pod(app string, n int) *corev1.Pod {
 func node() *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "node-1"},
-		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "198.51.100.11"}}},
+		Status: corev1.NodeStatus{
+			Addresses:  []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "198.51.100.11"}},
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+		},
 	}
 }
 
@@ -318,7 +321,7 @@ func TestUnreachableOrEmptyDeletesNothing(t *testing.T) {
 		empty.lb = w.lb
 		s, stop := empty.start("two")
 		defer stop()
-		empty.eventually("synced", func() bool { return s.Status().(Document).Held })
+		empty.eventually("synced", func() bool { return s.Status().(Document).Providers[0].RemovalsHeld })
 		if w.lb.Writes() != before {
 			t.Errorf("written: %v", w.lb.Journal()[before:])
 		}
@@ -442,7 +445,7 @@ func TestLocal(t *testing.T) {
 	if providertest.Render(first.State()) != providertest.Render(w.lb.State()) {
 		t.Errorf("the two differ:\n%s\n%s", providertest.Render(first.State()), providertest.Render(w.lb.State()))
 	}
-	if !one.Status().(Document).Leading || two.Status().(Document).Leading || !two.Status().(Document).Writing {
+	if !one.Status().(Document).Leading || two.Status().(Document).Leading || !two.Status().(Document).Providers[0].Writing {
 		t.Error("one leads, both write their load balancers")
 	}
 	stop()

@@ -1,14 +1,24 @@
 package lbsync
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/nplbridge/nplbridge/lbsync/internal/annotations"
+	"github.com/nplbridge/nplbridge/lbsync/internal/document"
+	"github.com/nplbridge/nplbridge/lbsync/internal/inventory"
 	"github.com/nplbridge/nplbridge/lbsync/internal/loop"
 	"github.com/nplbridge/nplbridge/lbsync/internal/model"
+	"github.com/nplbridge/nplbridge/lbsync/internal/status"
+	"github.com/nplbridge/nplbridge/providers"
 )
 
 // Check is one named condition of readiness; nil is good.
@@ -17,122 +27,267 @@ type Check struct {
 	Check func() error
 }
 
-// Checks returns what readiness depends on: the caches, and the load balancer where this process is the one to write it.
+// Checks returns what readiness depends on: the caches, and each load balancer that this process is the one to write.
 // Whoever waits for the Lease of a remote load balancer is ready.
 func (s *Syncer) Checks() []Check {
-	return []Check{
-		{"caches", func() error {
-			if !s.watch.Synced() {
-				return errors.New("waiting for the API server's first answer")
-			}
-			return nil
-		}},
-		{"load-balancer", func() error {
-			l := s.balancers[0].loop.Load()
-			switch {
-			case l == nil && !s.balancers[0].local:
-				return nil
-			case l == nil:
-				return errors.New("waiting for the caches")
-			}
-			h := l.Health()
-			if h.Observe != nil {
-				return fmt.Errorf("cannot read the load balancer: %w", h.Observe)
-			}
-			if !h.Ready {
-				return errors.New("waiting for the first sync")
-			}
-			return nil
-		}},
+	checks := []Check{{"caches", func() error {
+		if !s.watch.Synced() {
+			return errors.New(waitingForCaches)
+		}
+		return nil
+	}}}
+	for _, b := range s.balancers {
+		name := "load-balancer"
+		if len(s.balancers) > 1 {
+			name += "-" + b.name
+		}
+		checks = append(checks, Check{name, b.ready})
 	}
+	return checks
 }
 
-// Document is what Status returns; its JSON form is stable.
-type Document struct {
-	Instance    string          `json:"instance"`
-	Identity    string          `json:"identity"`
-	Provider    string          `json:"provider"`
-	Kind        string          `json:"kind"` // of load balancer
-	Leading     bool            `json:"leading"`
-	Writing     bool            `json:"writing"` // this process writes the load balancer
-	LastObserve *time.Time      `json:"lastObserve,omitempty"`
-	Problem     string          `json:"problem,omitempty"`
-	Held        bool            `json:"removalsHeld"`
-	Services    []ServiceStatus `json:"services"`
-}
+const waitingForCaches = "waiting for the API server's first answer"
 
-// ServiceStatus is one Service on the load balancer.
-type ServiceStatus struct {
-	Service  string          `json:"service"` // "namespace/name"
-	Wanted   bool            `json:"wanted"`
-	Ports    []PortStatus    `json:"ports"`
-	Refusals []model.Refusal `json:"refusals,omitempty"`
-}
-
-// PortStatus is one port of a Service: its virtual server and its pool, as acknowledged by the load balancer.
-type PortStatus struct {
-	Port       uint16         `json:"port"`
-	Protocol   string         `json:"protocol"`
-	VIPs       []string       `json:"vips,omitempty"`
-	Programmed bool           `json:"programmed"`
-	Problem    string         `json:"problem,omitempty"`
-	Members    []MemberStatus `json:"members"`
-}
-
-// MemberStatus is one member.
-type MemberStatus struct {
-	Pod     string `json:"pod,omitempty"` // "namespace/name"; empty until the Pod has been matched after a restart
-	PodUID  string `json:"podUID"`
-	Address string `json:"address"`
-	State   string `json:"state"`
+func (b *balancer) ready() error {
+	l := b.loop.Load()
+	switch {
+	case l == nil && !b.local:
+		return nil
+	case l == nil:
+		return errors.New("waiting for the caches")
+	}
+	h := l.Health()
+	if h.Observe != nil {
+		return fmt.Errorf("cannot read the load balancer: %w", h.Observe)
+	}
+	if !h.Ready {
+		return errors.New("waiting for the first sync")
+	}
+	return nil
 }
 
 // Status returns a Document.
-func (s *Syncer) Status() any {
+func (s *Syncer) Status() any { return s.Document() }
+
+// Document returns what this process knows and does.
+func (s *Syncer) Document() Document {
 	d := Document{
-		Instance: s.cfg.Instance, Identity: s.cfg.Identity, Provider: s.balancers[0].name,
-		Kind: s.balancers[0].provider.Capabilities().Name, Leading: s.leading.Load(), Services: []ServiceStatus{},
+		Version: document.Version, Instance: s.cfg.Instance, Identity: s.cfg.Identity, At: s.clock.Now(),
+		Leading: s.leading.Load(), Leader: s.lease.Holder(), DryRun: s.cfg.DryRun,
+		ServiceType: s.cfg.ServiceType, PortRange: s.cfg.PortRange.String(), Providers: []document.Provider{}, Services: []document.Service{},
 	}
-	l := s.balancers[0].loop.Load()
-	if l == nil {
-		return d
+	if s.cfg.GuardHold > 0 {
+		d.GuardHold = s.cfg.GuardHold.String()
 	}
-	h := l.Health()
-	d.Writing, d.Held = true, h.Held
-	if !h.LastObserve.IsZero() {
-		d.LastObserve = &h.LastObserve
+	if !s.watch.Synced() {
+		d.Problem = waitingForCaches
 	}
-	if h.Observe != nil {
-		d.Problem = h.Observe.Error()
+	reports := map[model.ServiceKey]map[string]loop.Report{}
+	for _, b := range s.balancers {
+		p, of := b.document()
+		d.Providers = append(d.Providers, p)
+		for key, r := range of {
+			if reports[key] == nil {
+				reports[key] = map[string]loop.Report{}
+			}
+			reports[key][b.name] = r
+		}
 	}
-	for key, r := range l.Reports() {
-		d.Services = append(d.Services, serviceStatus(key, r))
+	for _, o := range s.watch.Services() {
+		key := model.ServiceKey{Namespace: o.Namespace, Name: o.Name}
+		view, known := s.watch.Index.View(key)
+		switch {
+		case known && (view.Service.Ours() || view.Service.Admitted || len(reports[key]) > 0):
+			out := s.describe(o, view)
+			s.addPorts(&out, view, reports[key])
+			d.Services = append(d.Services, out)
+		default:
+			if why := s.whyNot(o); why != "" {
+				d.Ignored = append(d.Ignored, document.Ignored{Service: key.String(), Why: why})
+			}
+		}
+		delete(reports, key)
 	}
-	slices.SortFunc(d.Services, func(a, b ServiceStatus) int { return strings.Compare(a.Service, b.Service) })
+	for key := range reports { // the Service is gone, and something of it is left
+		out := document.Service{Service: key.String(), On: []string{}, Deleting: true, Ports: []document.Port{}}
+		s.addPorts(&out, inventory.View{Service: model.Service{ServiceKey: key}}, reports[key])
+		d.Services = append(d.Services, out)
+	}
+	slices.SortFunc(d.Services, func(a, b document.Service) int { return strings.Compare(a.Service, b.Service) })
+	slices.SortFunc(d.Ignored, func(a, b document.Ignored) int { return strings.Compare(a.Service, b.Service) })
 	return d
 }
 
-func serviceStatus(key model.ServiceKey, r loop.Report) ServiceStatus {
-	out := ServiceStatus{Service: key.String(), Wanted: r.Wanted, Ports: []PortStatus{}, Refusals: r.Refusals}
-	for _, p := range r.Ports {
-		port := PortStatus{
-			Port: p.Key.Port, Protocol: string(p.Key.Protocol), Programmed: p.Programmed, Problem: p.Problem, Members: []MemberStatus{},
+// document returns the load balancer and what it was reported to have, by Service.
+func (b *balancer) document() (document.Provider, map[model.ServiceKey]loop.Report) {
+	p := document.Provider{Name: b.name, Kind: b.provider.Capabilities().Name, Local: b.local}
+	l := b.loop.Load()
+	if l == nil {
+		return p, nil
+	}
+	h := l.Health()
+	p.Writing, p.Ready, p.RemovalsHeld = true, h.Ready, h.Held
+	if !h.LastObserve.IsZero() {
+		p.LastObserve = &h.LastObserve
+	}
+	if h.Observe != nil {
+		p.Problem, p.ProblemKind = h.Observe.Error(), string(providers.KindOf(h.Observe))
+	}
+	return p, l.Reports()
+}
+
+// describe returns what the Service itself says.
+func (s *Syncer) describe(o *corev1.Service, view inventory.View) document.Service {
+	r := view.Service
+	out := document.Service{
+		Service: r.ServiceKey.String(), On: slices.Clone(r.On), Deleting: r.Deleting, Source: string(r.Source), LocalOnly: r.LocalOnly,
+		Attached: len(r.Wishes.Attachments) > 0,
+		NodePorts: o.Spec.Type == corev1.ServiceTypeLoadBalancer && ptr.Deref(o.Spec.AllocateLoadBalancerNodePorts, true) &&
+			slices.ContainsFunc(o.Spec.Ports, func(p corev1.ServicePort) bool { return p.NodePort != 0 }),
+		Selected: len(view.Endpoints), Ports: []document.Port{},
+	}
+	if out.On == nil {
+		out.On = []string{}
+	}
+	if r.ManagedByOther {
+		out.ManagedBy = o.Annotations[annotations.ManagedBy]
+	}
+	if _, problems := s.watch.Selection.Wishes(o); r.Ours() {
+		for _, p := range problems {
+			out.Problems = append(out.Problems, document.Problem{Key: p.Key, Value: p.Value, Message: p.Message})
 		}
-		if p.Unsupported {
-			port.Problem = "the load balancer cannot balance " + port.Protocol
+	}
+	for _, c := range o.Status.Conditions {
+		if c.Type == status.Accepted || c.Type == status.Programmed {
+			out.Conditions = append(out.Conditions, document.Condition{Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message})
 		}
-		for _, vip := range p.VIPs {
-			port.VIPs = append(port.VIPs, vip.String())
+	}
+	return out
+}
+
+// whyNot says why a Service that looks as if it were for a load balancer is none of ours; "" of any other.
+func (s *Syncer) whyNot(o *corev1.Service) string {
+	attaches := o.Annotations[annotations.Pool] != ""
+	if o.Spec.Type != corev1.ServiceTypeLoadBalancer && !attaches {
+		return ""
+	}
+	var classes []string
+	for _, name := range s.cfg.Providers {
+		classes = append(classes, annotations.ClassPrefix+name)
+	}
+	class := o.Spec.LoadBalancerClass
+	switch {
+	case slices.Contains(s.cfg.BlockedNamespaces, o.Namespace):
+		return "blockedNamespaces of lbsync names its Namespace"
+	case attaches && o.Spec.Type == corev1.ServiceTypeExternalName:
+		return "a Service of type ExternalName has no Pods"
+	case attaches:
+		return "its Namespace is not among those of namespaceSelector, or " + annotations.Pool + " names no load balancer of lbsync; there are " + strings.Join(s.cfg.Providers, ", ")
+	case class == nil && !s.cfg.HandleUnclassed:
+		return "it has no loadBalancerClass, and handleUnclassed is false; the classes of lbsync are " + strings.Join(classes, ", ")
+	case class != nil && !slices.Contains(classes, *class):
+		return fmt.Sprintf("its loadBalancerClass is %q; those of lbsync are %s", *class, strings.Join(classes, ", "))
+	default:
+		return "its Namespace is not among those of namespaceSelector"
+	}
+}
+
+// addPorts adds what the load balancers have of the Service, in the order of port, protocol and configuration, and the Pods that are
+// not Enabled members of all of it.
+func (s *Syncer) addPorts(out *document.Service, view inventory.View, reports map[string]loop.Report) {
+	nodes := map[string]int{} // Enabled members, by Pod UID
+	pools := 0
+	for _, b := range s.balancers {
+		r, ok := reports[b.name]
+		if !ok {
+			continue
 		}
-		for _, pool := range r.Pools {
-			if pool.Key != p.Key {
-				continue
+		for _, p := range r.Ports {
+			port := portStatus(b.name, view, r, p)
+			out.Ports = append(out.Ports, port)
+			if !port.Unserved {
+				pools++
 			}
-			for _, m := range pool.Members {
-				port.Members = append(port.Members, MemberStatus{Pod: m.Name, PodUID: m.UID, Address: m.Address.String(), State: string(m.State)})
+			seen := map[string]bool{}
+			for _, m := range port.Members {
+				if m.State == string(providers.Enabled) && !seen[m.PodUID] {
+					seen[m.PodUID] = true
+					nodes[m.PodUID]++
+				}
 			}
 		}
-		out.Ports = append(out.Ports, port)
+	}
+	slices.SortStableFunc(out.Ports, func(a, b document.Port) int {
+		return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.Protocol, b.Protocol))
+	})
+	if view.Service.Source == annotations.NodePort {
+		return // Nodes are the members, whatever becomes of a Pod
+	}
+	for _, e := range view.Endpoints {
+		if p := e.Pod; nodes[p.UID] < max(1, pools) || p.Gated || p.Malformed != "" {
+			out.Pods = append(out.Pods, podStatus(p))
+		}
+	}
+}
+
+func portStatus(name string, view inventory.View, r loop.Report, p loop.PortReport) document.Port {
+	out := document.Port{
+		Port: p.Key.Port, Protocol: string(p.Key.Protocol), Provider: name, Target: targetPort(view.Service, p.Key),
+		Programmed: p.Programmed, Problem: p.Problem, ProblemKind: string(p.Kind), Cannot: p.Cannot, Unserved: p.Unsupported,
+		Attached: p.Attached, Guarded: p.Guarded, Members: []document.Member{},
+	}
+	if p.Unsupported && out.Cannot == "" {
+		out.Cannot = "the load balancer cannot balance " + out.Protocol
+	}
+	if !p.Since.IsZero() {
+		out.Since = p.Since.UTC().Format(time.RFC3339)
+	}
+	for _, vip := range p.VIPs {
+		out.VIPs = append(out.VIPs, vip.String())
+	}
+	for _, pool := range r.Pools {
+		if pool.Key != p.Key {
+			continue
+		}
+		for _, m := range pool.Members {
+			out.Members = append(out.Members, memberStatus(m, r.Health[p.Key]))
+		}
+	}
+	for _, f := range r.Refusals {
+		if f.Key == p.Key {
+			out.Refusals = append(out.Refusals, document.Refusal{Pod: f.Pod, PodUID: f.PodUID, Reason: string(f.Reason), Message: f.Message})
+		}
+	}
+	return out
+}
+
+func memberStatus(m providers.Member, known map[providers.MemberID]providers.MemberStatus) document.Member {
+	out := document.Member{Pod: m.Name, PodUID: m.UID, Address: m.Address.String(), State: string(m.State), Weight: m.Weight}
+	if h, ok := known[m.ID()]; ok {
+		out.Health, out.Blocked = string(h.Health), h.Blocked
+		if h.Connections >= 0 {
+			out.Connections = &h.Connections
+		}
+	}
+	return out
+}
+
+// targetPort returns the Pods' port behind a Service port, a number or a name.
+func targetPort(s model.Service, key providers.Key) string {
+	for _, p := range s.Ports {
+		if p.Port == key.Port && p.Protocol == key.Protocol {
+			return cmp.Or(p.TargetName, fmt.Sprint(p.TargetNumber))
+		}
+	}
+	return ""
+}
+
+func podStatus(p *model.Pod) document.Pod {
+	out := document.Pod{
+		Pod: p.ID(), UID: p.UID, Node: p.Node, Ready: p.Ready, Terminating: p.Terminating, Finished: p.Finished, Gated: p.Gated, Malformed: p.Malformed,
+	}
+	for _, m := range p.Mappings {
+		out.Mappings = append(out.Mappings, fmt.Sprintf("%d/%s at %s", m.PodPort, m.Protocol, netip.AddrPortFrom(m.NodeIP, m.NodePort)))
 	}
 	return out
 }
