@@ -19,6 +19,7 @@ type group struct {
 
 	mu      sync.Mutex
 	current *device // the one that was observed last; nil before that and after it was found not to be active
+	before  *device // the one that was observed last, whatever became of it
 }
 
 // elect asks the devices which one is active. Some may be out of reach as long as one says that it is.
@@ -79,13 +80,13 @@ func (g *group) observe(ctx context.Context, scope providers.Scope) (providers.O
 		g.forget()
 		return providers.Observed{}, err
 	}
-	out.Restarted = g.current != nil && g.current != d
+	out.Restarted = g.before != nil && g.before != d
 	for _, other := range g.devices {
 		if other != d {
 			other.known.Store(nil)
 		}
 	}
-	g.current = d
+	g.current, g.before = d, d
 	return out, nil
 }
 
@@ -104,7 +105,7 @@ func (g *group) apply(ctx context.Context, caps providers.Capabilities, changes 
 		}
 		g.mu.Lock()
 		if g.current == nil {
-			g.current = d
+			g.current, g.before = d, d
 			d.known.Store(nil)
 		}
 		d = g.current

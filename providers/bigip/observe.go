@@ -170,8 +170,6 @@ func (d *device) virtualOf(inv *inventory, k providers.Key) providers.VirtualSer
 				what = w.name
 			} else if fields := sortedKeys(d.differs(now, w)); len(fields) > 0 {
 				what = fields[0]
-			} else if from, ok := source(now.Source, d.defaultDomain()); now.Source != "" && (!ok || (from.Bits() > 0 || w.from.IsValid()) && from != w.from) {
-				what = "source"
 			}
 		}
 	}

@@ -90,6 +90,22 @@ func (d *device) destination(w wish) string {
 	return d.names.path(joinEndpoint(w.at.text(d.defaultDomain()), w.port))
 }
 
+// source is from whom the virtual server takes connections, as it is written.
+func (d *device) source(w wish) string {
+	from := w.from
+	if !from.IsValid() {
+		from = anybody(w.at.addr)
+	}
+	return address{from.Addr(), w.at.rd}.text(d.defaultDomain()) + fmt.Sprintf("/%d", from.Bits())
+}
+
+func anybody(family netip.Addr) netip.Prefix {
+	if family.Is4() {
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	}
+	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+}
+
 // create is the request that makes a virtual server.
 func (d *device) create(w wish) client.Command {
 	body := map[string]any{
@@ -101,7 +117,7 @@ func (d *device) create(w wish) client.Command {
 		body["mask"] = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"
 	}
 	if w.from.IsValid() {
-		body["source"] = address{w.from.Addr(), w.at.rd}.text(d.defaultDomain()) + fmt.Sprintf("/%d", w.from.Bits())
+		body["source"] = d.source(w)
 	}
 	if w.persist != "" {
 		body["persist"] = persistence(w.persist)
@@ -134,6 +150,9 @@ func (d *device) differs(now virtualObject, w wish) map[string]any {
 	out := map[string]any{}
 	if at, port, ok := destination(now.Destination, d.defaultDomain()); !ok || at != w.at || port != w.port {
 		out["destination"] = d.destination(w)
+	}
+	if from, ok := source(now.Source, w.at.rd); now.Source != "" && (!ok || (from != w.from && (w.from.IsValid() || from.Bits() > 0))) {
+		out["source"] = d.source(w)
 	}
 	if now.Pool != w.pool {
 		out["pool"] = w.pool
@@ -177,9 +196,7 @@ func (d *device) differs(now virtualObject, w wish) map[string]any {
 func (d *device) made(w wish, now virtualObject) virtualObject {
 	now.Name, now.Partition, now.FullPath = w.name, d.cfg.Partition, d.names.path(w.name)
 	now.Destination, now.Protocol, now.Pool, now.SNAT = d.destination(w), w.protocol, w.pool, w.snat
-	if w.from.IsValid() {
-		now.Source = w.from.String()
-	}
+	now.Source = d.source(w)
 	now.Profiles.Items = references(w.profiles)
 	if w.rules != nil || len(now.Rules) > 0 {
 		now.Rules = w.rules
