@@ -45,6 +45,7 @@ type world struct {
 	client *fake.Clientset
 	lb     *providertest.LoadBalancer
 	clock  *clocktesting.FakeClock // everybody's but the Lease's; eventually makes it run
+	pools  []AddressPool           // of those that are started; nil is config's
 
 	mu       sync.Mutex
 	writes   []string // of Services, as "verb resource/subresource name"
@@ -84,7 +85,11 @@ func config(identity string) Config {
 // start runs a Syncer until stop is called or the test ends.
 func (w *world) start(identity string) (s *Syncer, stop func()) {
 	w.t.Helper()
-	s, err := newSyncer(config(identity), w.client, w.open(), zaptest.NewLogger(w.t), prometheus.NewRegistry(), w.clock)
+	cfg := config(identity)
+	if w.pools != nil {
+		cfg.AddressPools = w.pools
+	}
+	s, err := newSyncer(cfg, w.client, w.open(), zaptest.NewLogger(w.t), prometheus.NewRegistry(), w.clock)
 	if err != nil {
 		w.t.Fatal(err)
 	}
