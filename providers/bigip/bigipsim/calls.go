@@ -91,6 +91,9 @@ func (s *Sim) MostInFlight() int {
 	return s.calls.most
 }
 
+// Writing reports whether a write is under way; there is one at most.
+func (s *Sim) Writing() bool { return len(s.writing) > 0 }
+
 // ResetCounters forgets the calls.
 func (s *Sim) ResetCounters() {
 	s.calls.mu.Lock()

@@ -124,6 +124,13 @@ func (s *Sim) SetMode(m Mode) {
 	s.mode = m
 }
 
+// SetDelay changes Config.Delay.
+func (s *Sim) SetDelay(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.delay = d
+}
+
 // reset ends a connection with a TCP reset.
 func reset(w http.ResponseWriter) {
 	conn, _, err := http.NewResponseController(w).Hijack()

@@ -1,6 +1,7 @@
 package bigipsim_test
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -68,10 +69,11 @@ type session struct {
 	l      *lab
 	header http.Header // of every request
 	user   *[2]string  // of basic authentication
+	ctx    context.Context
 }
 
 func (l *lab) anonymous() *session {
-	return &session{l, http.Header{"Content-Type": {"application/json"}}, nil}
+	return &session{l, http.Header{"Content-Type": {"application/json"}}, nil, l.t.Context()}
 }
 
 // basic is a client that sends the password with each call.
@@ -94,9 +96,14 @@ func (l *lab) login() *session {
 
 // within is the same client in a transaction.
 func (s *session) within(id string) *session {
-	out := &session{s.l, s.header.Clone(), s.user}
+	out := &session{s.l, s.header.Clone(), s.user, s.ctx}
 	out.header.Set("X-F5-REST-Coordination-Id", id)
 	return out
+}
+
+// until is the same client, which waits until ctx ends.
+func (s *session) until(ctx context.Context) *session {
+	return &session{s.l, s.header.Clone(), s.user, ctx}
 }
 
 // answer is what came back.
@@ -122,7 +129,7 @@ func (s *session) try(method, path string, body any) (*answer, error) {
 		}
 		sent = strings.NewReader(raw)
 	}
-	request, err := http.NewRequestWithContext(s.l.t.Context(), method, s.l.url+path, sent)
+	request, err := http.NewRequestWithContext(s.ctx, method, s.l.url+path, sent)
 	if err != nil {
 		s.l.t.Fatal(err)
 	}

@@ -266,6 +266,11 @@ func TestUserOfOnePartition(t *testing.T) {
 		refused(403, 3, "01070822:3: Access Denied: User (lb) may not change objects in partition (Common)")
 	s.post(pools, object{"name": "web", "partition": "Q"}).want(403)
 	s.remove(nodes + "/~P~10.0.0.1").want(400)
+	s.l.Admin("POST", pools, `{"name":"web","partition":"Q"}`)
+	s.get(pools + "/~Q~web").want(404)
+	if got := s.get(pools).names(); got != "web" {
+		t.Errorf("pools %q", got)
+	}
 	if got := s.get("/mgmt/tm/auth/partition").names(); got != "Common P" {
 		t.Errorf("partitions %q", got)
 	}

@@ -129,7 +129,7 @@ func (s *Sim) read(r *request, t target) *reply {
 		return v.collection(t.kind)
 	}
 	o := s.config.Find(t.kind.Path, t.object)
-	if o == nil {
+	if o == nil || !v.visible(o) {
 		if k := t.kind; k.Path == "ltm/pool" && t.inChildren {
 			return refusal(&mcp.Error{Status: http.StatusNotFound, Message: "01020036:3: The requested Pool (" + t.object + ") was not found.", API: mcp.APIRefused})
 		}

@@ -14,13 +14,14 @@ import (
 type view struct {
 	s     *Sim
 	query url.Values
+	only  string // the one partition that the user may see beside Common; empty is all
 }
 
 func (s *Sim) view(r *request) view {
 	if r == nil {
-		return view{s, nil}
+		return view{s: s}
 	}
-	return view{s, r.query}
+	return view{s, r.query, r.user.Partition}
 }
 
 // option returns a query option, whose name may come with its dollar sign escaped.
@@ -191,8 +192,11 @@ func (v view) collection(k *mcp.Kind) *reply {
 
 // visible reports whether a user of one partition sees an object.
 func (v view) visible(o *mcp.Object) bool {
-	only := v.s.cfg.UserPartition
-	return only == "" || o.Partition == only || o.Partition == "Common" || (o.Kind.Unfoldered && (o.Name == only || o.Name == "Common")) || o.Partition == "/"
+	partition := o.Partition
+	if o.Kind.Unfoldered || partition == "/" {
+		partition = o.Name
+	}
+	return v.only == "" || partition == v.only || partition == "Common"
 }
 
 func (v view) children(o *mcp.Object) *reply {
