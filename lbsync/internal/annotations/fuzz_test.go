@@ -65,7 +65,7 @@ func FuzzDecode(f *testing.F) {
 			if _, set := values[p.Key]; !set && !strings.HasPrefix(p.Key, "spec.") || p.Message == "" || len(p.Message) > 1500 || len(p.Value) > 70 || strings.ContainsAny(p.Message, "\n\x00") {
 				t.Errorf("%q: %d bytes", p, len(p.Message))
 			}
-			if utf8.ValidString(text+ip+list) && !utf8.ValidString(p.String()+p.Value) {
+			if utf8.ValidString(text) && utf8.ValidString(ip) && utf8.ValidString(list) && !utf8.ValidString(p.String()+p.Value) {
 				t.Errorf("%q is not UTF-8", p)
 			}
 		}
@@ -184,19 +184,17 @@ func FuzzHealth(f *testing.F) {
 		m := w.Pool.Monitor
 		// What it became can be written in our own words.
 		values := map[string]string{}
-		set := func(word, value string) {
-			if value != "" && value != "0s" && value != "0" {
+		set := func(word, value string, is bool) {
+			if is {
 				values[word] = value
 			}
 		}
-		set(Monitor, string(m.Type))
-		set(MonitorName, m.Name)
-		set(MonitorPath, m.Path)
-		set(MonitorHost, m.Host)
-		set(MonitorInterval, m.Interval.String())
-		if m.Fall > 0 {
-			set(MonitorFall, strconv.Itoa(int(m.Fall)))
-		}
+		set(Monitor, string(m.Type), m.Type != "")
+		set(MonitorName, m.Name, m.Name != "")
+		set(MonitorPath, m.Path, m.Path != "")
+		set(MonitorHost, m.Host, m.Host != "")
+		set(MonitorInterval, m.Interval.String(), m.Interval != 0)
+		set(MonitorFall, strconv.Itoa(int(m.Fall)), m.Fall != 0)
 		again, problems := Decode(values, Spec{}, nil)
 		if again.Pool.Monitor != m || len(problems) > 0 {
 			t.Errorf("%q became %+v, and that %+v, %v", s, m, again.Pool.Monitor, problems)
