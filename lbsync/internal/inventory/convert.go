@@ -40,7 +40,7 @@ func Pod(p *corev1.Pod) *model.Pod {
 	}
 	if value, ok := p.Annotations[annotations.Weight]; ok {
 		var problem *annotations.Problem
-		if out.Weight, problem = weight(value); problem != nil {
+		if out.Weight, problem = annotations.ParseWeight(value); problem != nil {
 			out.Problems = append(out.Problems, *problem)
 		}
 	}
@@ -160,7 +160,7 @@ func (c Selection) Node(n *corev1.Node) *model.Node {
 	}
 	_, out.Excluded = n.Labels[corev1.LabelNodeExcludeBalancers]
 	var problem *annotations.Problem
-	if out.Draining, problem = drain(n.Annotations[annotations.Drain]); problem != nil {
+	if out.Draining, problem = annotations.ParseDrain(n.Annotations[annotations.Drain]); problem != nil {
 		out.Problems = append(out.Problems, *problem)
 	}
 	out.Draining = out.Draining || c.DrainOnCordon && n.Spec.Unschedulable

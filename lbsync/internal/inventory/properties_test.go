@@ -36,9 +36,9 @@ func (c *cluster) views() map[string]string {
 			}
 			line := fmt.Sprintf("%s %v %t %t %v", p.ID(), p.Mappings, p.Gated, c.gone[p.Node], unlabelled(c.nodes[p.Node]))
 			for _, claim := range model.Claims(p, c.nodes[p.Node]) {
-				for _, o := range c.pods {
-					if o.UID != p.UID && slices.Contains(model.Claims(o, c.nodes[o.Node]), claim) {
-						line += " contested"
+				for _, other := range slices.Sorted(maps.Keys(c.pods)) {
+					if o := c.pods[other]; o.UID != p.UID && slices.Contains(model.Claims(o, c.nodes[o.Node]), claim) {
+						line += " contested by " + o.ID()
 					}
 				}
 			}
@@ -86,7 +86,9 @@ func indexed(x *Index) map[string]string {
 		for _, e := range v.Endpoints {
 			line := fmt.Sprintf("%s %v %t %t %v", e.Pod.ID(), e.Pod.Mappings, e.Pod.Gated, e.NodeGone, unlabelled(e.Node))
 			for _, c := range model.Claims(e.Pod, e.Node) {
-				line += strings.Repeat(" contested", len(x.Claimants(c, e.Pod.UID)))
+				for _, o := range x.Claimants(c, e.Pod.UID) {
+					line += " contested by " + o
+				}
 			}
 			lines = append(lines, line)
 		}

@@ -33,7 +33,7 @@ type Selection struct {
 
 // Wishes returns what the annotations and the fields of the Service ask for, and what of it cannot be read.
 func (c Selection) Wishes(s *corev1.Service) (annotations.Wishes, []annotations.Problem) {
-	return decode(s.Annotations, specOf(s), c.Instances)
+	return annotations.Decode(s.Annotations, specOf(s), c.Instances)
 }
 
 // specOf returns the fields that mean the same as an annotation.
@@ -147,7 +147,7 @@ func (c Selection) Service(s *corev1.Service) model.Service {
 		On:              c.on(s, wishes, problems),
 		Deleting:        s.DeletionTimestamp != nil,
 		ManagedByOther:  manager != "" && manager != c.Manager,
-		Abandoned:       names(s.Annotations[annotations.Abandon]),
+		Abandoned:       wishes.Abandoned,
 		Source:          wishes.Source,
 		Selector:        s.Spec.Selector,
 		PublishNotReady: s.Spec.PublishNotReadyAddresses,
@@ -206,16 +206,4 @@ func (c Selection) vips(s *corev1.Service) map[string][]netip.Addr {
 		out[instance] = slices.DeleteFunc(out[instance], func(a netip.Addr) bool { return !vip.MayHave(c.Pools, request, a) })
 	}
 	return out
-}
-
-// names reads names separated by commas; blanks around them are ignored. The result is sorted, each once.
-func names(list string) []string {
-	var out []string
-	for name := range strings.SplitSeq(list, ",") {
-		if name = strings.TrimSpace(name); name != "" {
-			out = append(out, name)
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
 }
