@@ -253,7 +253,7 @@ func TestRestartWritesNothing(t *testing.T) {
 	s, _ = w.start("two")
 	w.eventually("the new one leads and has synced", func() bool {
 		d := s.Status().(Document)
-		return d.Leading && s.Checks()[1].Check() == nil && len(d.Services) == 2 && d.Services[1].Ports[0].Programmed
+		return d.Leading && s.Checks()[1].Check() == nil && len(d.Services) == 2 && len(d.Services[1].Ports) == 1 && d.Services[1].Ports[0].Programmed
 	})
 	// A change that is made now is made after everything that the restart itself would have written.
 	p := pod("web", 3)

@@ -148,7 +148,7 @@ func (s *Syncer) Run(ctx context.Context) error {
 	defer working.Wait()
 	for _, b := range s.balancers {
 		if b.local {
-			working.Go(func() { s.work(ctx, b, func() error { return nil }) })
+			working.Go(func() { s.work(ctx, b, nil) })
 		}
 	}
 	return s.lease.Run(ctx, func(term context.Context) {
@@ -171,7 +171,7 @@ const (
 )
 
 // work runs the loop of one load balancer until ctx ends.
-func (s *Syncer) work(ctx context.Context, b *balancer, fence func() error) {
+func (s *Syncer) work(ctx context.Context, b *balancer, fence func() (time.Time, error)) {
 	cfg := loop.Config{
 		Instance: b.name, DrainLimit: s.cfg.DrainLimit, Resync: s.cfg.Resync,
 		DrainPoll: 5 * time.Second, CallTimeout: remoteCall, Gap: 5 * time.Millisecond,
@@ -181,7 +181,8 @@ func (s *Syncer) work(ctx context.Context, b *balancer, fence func() error) {
 	}
 	feed := s.watch.Index.Feed(s.clock.Now())
 	defer feed.Close()
-	l := loop.New(cfg, feed, b.provider, fence, s.tell, b.metrics, s.clock, s.log.With(zap.String("provider", b.name)))
+	links := loop.Links{Fence: fence, OnReport: s.tell}
+	l := loop.New(cfg, feed, b.provider, links, b.metrics, s.clock, s.log.With(zap.String("provider", b.name)))
 	b.loop.Store(l)
 	defer b.loop.CompareAndSwap(l, nil)
 	l.Run(ctx)

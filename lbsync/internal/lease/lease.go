@@ -16,10 +16,11 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// The times of the Lease. Whoever loses touch with the API server stops working after renew; another takes over after
-// duration, so between the two nobody writes.
+// The times of the Lease. Whoever loses touch with the API server begins nothing after renew, and whatever he has begun is over after
+// stop; another takes over after duration.
 const (
 	duration = 15 * time.Second
+	stop     = 14 * time.Second
 	renew    = 10 * time.Second
 	retry    = 2 * time.Second
 )
@@ -33,16 +34,17 @@ type Lease struct {
 
 	mu      sync.Mutex
 	elector *leaderelection.LeaderElector
+	renewed time.Time // when the request was sent that renewed the Lease last
 }
 
 // Run calls work with a context that ends when the Lease is lost or ctx ends, as often as the Lease is won. It returns
 // when ctx has ended, work has returned, and the Lease is given up.
 func (l *Lease) Run(ctx context.Context, work func(context.Context)) error {
-	lock := &resourcelock.LeaseLock{
+	lock := timed{lease: l, Interface: &resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: l.Namespace, Name: l.Name},
 		Client:     l.Client.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: l.Identity},
-	}
+	}}
 	var working sync.Mutex
 	for ctx.Err() == nil {
 		elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
@@ -99,17 +101,50 @@ func (l *Lease) lead(is bool) {
 	}
 }
 
-// Fence returns an error when the Lease was not renewed for so long that writing is no longer safe: a process that was
-// frozen must not go on as if nothing had happened.
-func (l *Lease) Fence() error {
-	l.mu.Lock()
-	elector := l.elector
-	l.mu.Unlock()
-	if elector == nil || !elector.IsLeader() {
-		return fmt.Errorf("the Lease %s/%s is not ours", l.Namespace, l.Name)
+// timed notes when each renewal was sent. For others the Lease runs from when it was written, which is not before that and may be long
+// before the answer.
+type timed struct {
+	resourcelock.Interface
+	lease *Lease
+}
+
+func (t timed) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return t.note(record, func() error { return t.Interface.Create(ctx, record) })
+}
+
+func (t timed) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return t.note(record, func() error { return t.Interface.Update(ctx, record) })
+}
+
+func (t timed) note(record resourcelock.LeaderElectionRecord, write func() error) error {
+	sent := time.Now()
+	if err := write(); err != nil {
+		return err
 	}
-	if err := elector.Check(renew - duration); err != nil {
-		return fmt.Errorf("the Lease %s/%s was not renewed for %s", l.Namespace, l.Name, renew)
+	t.lease.mu.Lock()
+	defer t.lease.mu.Unlock()
+	t.lease.renewed = time.Time{}
+	if record.HolderIdentity == t.lease.Identity {
+		t.lease.renewed = sent
 	}
 	return nil
 }
+
+// Fence returns until when what is begun now must be over, which is before the Lease can be another's. It returns an error when the Lease
+// is not ours, or was not renewed for so long that nothing may be begun any more: a process that was frozen must not go on as if
+// nothing had happened.
+func (l *Lease) Fence() (until time.Time, err error) {
+	l.mu.Lock()
+	elector, renewed := l.elector, l.renewed
+	l.mu.Unlock()
+	if elector == nil || !elector.IsLeader() || renewed.IsZero() {
+		return time.Time{}, fmt.Errorf("the Lease %s/%s is not ours", l.Namespace, l.Name)
+	}
+	if now := time.Now(); passed(now, renewed.Add(renew)) {
+		return time.Time{}, fmt.Errorf("the Lease %s/%s was not renewed for %s", l.Namespace, l.Name, renew)
+	}
+	return renewed.Add(stop), nil
+}
+
+// passed compares by both of the computer's clocks: one stands still while a virtual machine is suspended, the other can be set.
+func passed(now, t time.Time) bool { return !now.Before(t) || !now.Round(0).Before(t.Round(0)) }

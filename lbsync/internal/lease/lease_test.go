@@ -34,7 +34,8 @@ func TestReleasedAfterWork(t *testing.T) {
 	var fenced atomic.Bool
 	go func() {
 		done <- one.Run(ctx, func(term context.Context) {
-			fenced.Store(one.Fence() != nil)
+			_, err := one.Fence()
+			fenced.Store(err != nil)
 			close(started)
 			<-term.Done()
 			<-finish // an Apply that takes its time
@@ -62,7 +63,7 @@ func TestReleasedAfterWork(t *testing.T) {
 		t.Errorf("the Lease still belongs to %q", got)
 	}
 	two := candidate("two", client)
-	if two.Fence() == nil {
+	if _, err := two.Fence(); err == nil {
 		t.Error("the fence is open for one that never led")
 	}
 	ctx, stop = context.WithCancel(context.Background())

@@ -79,7 +79,7 @@ func TestConverges(t *testing.T) {
 			key := model.ServiceKey{Namespace: "shop", Name: name}
 			var want providers.State
 			if view, exists := r.x.View(key); exists {
-				want = (&Loop{cfg: r.loop.cfg, source: r.x, provider: r.loop.provider, picture: all}).build(key, view, r.clock.Now()).State
+				want = (&Loop{cfg: r.loop.cfg, source: r.x, provider: r.loop.provider, can: r.loop.can, picture: all}).build(key, view, r.clock.Now()).State
 			}
 			if c := plan.Between(all.state(key), want); !c.Empty() {
 				rt.Fatalf("%s did not converge: has\n%swant\n%sfailures %v", name, providertest.Render(all.state(key)), providertest.Render(want), r.loop.failures)

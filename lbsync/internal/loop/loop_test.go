@@ -34,6 +34,8 @@ type rig struct {
 	next    time.Duration // what the last cycle said
 	fence   error
 	reports []model.ServiceKey
+	members []model.ServiceKey
+	marks   Marks
 }
 
 func newRig(t testing.TB) *rig {
@@ -53,12 +55,20 @@ func (r *rig) restart() {
 		r.t.Fatal(err)
 	}
 	cfg := Config{Instance: "lb", DrainLimit: 5 * time.Minute, Resync: 5 * time.Minute, DrainPoll: time.Second, CallTimeout: time.Minute}
-	r.loop = New(cfg, r.x, r.lb.Open(owner), func() error { return r.fence },
-		func(key model.ServiceKey) { r.reports = append(r.reports, key) }, metrics, r.clock, zap.NewNop())
+	links := Links{
+		Fence:     func() (time.Time, error) { return time.Time{}, r.fence },
+		OnReport:  func(key model.ServiceKey) { r.reports = append(r.reports, key) },
+		OnMembers: func(key model.ServiceKey) { r.members = append(r.members, key) },
+		Marks:     r.marks,
+	}
+	r.loop = New(cfg, r.x, r.lb.Open(owner), links, metrics, r.clock, zap.NewNop())
 }
 
+// cycle makes cycles until no call is under way.
 func (r *rig) cycle() *rig {
-	r.next = r.loop.cycle(context.Background())
+	for r.next = r.loop.cycle(context.Background()); len(r.loop.calls) > 0; r.next = r.loop.cycle(context.Background()) {
+		r.loop.finish(<-r.loop.ended)
+	}
 	return r
 }
 

@@ -21,6 +21,10 @@ type Metrics struct {
 	propagation prometheus.Histogram
 	drift       *prometheus.CounterVec
 	held        prometheus.Gauge
+	guarded     prometheus.Gauge
+	guards      prometheus.Counter
+	heldPorts   prometheus.Gauge
+	dark        prometheus.Gauge
 }
 
 const success = "Success"
@@ -48,13 +52,21 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 		refusals: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "lbsync_refusals",
 			Help: "Pods that are not members of a pool that selects them, by reason."}, []string{"reason"}),
 		unsupported: prometheus.NewGauge(prometheus.GaugeOpts{Name: "lbsync_unsupported_ports",
-			Help: "Service ports whose protocol the load balancer cannot balance."}),
+			Help: "Service ports that are not served because the load balancer cannot do what they ask for."}),
 		propagation: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lbsync_propagation_seconds", Buckets: seconds,
 			Help: "Time from the first event about a Service or its Pods to the load balancer's acknowledgement of what follows from it."}),
 		drift: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lbsync_drift_total",
 			Help: "Services whose objects on the load balancer were found changed, by cause: Edited by somebody else, or Restarted."}, []string{"cause"}),
 		held: prometheus.NewGauge(prometheus.GaugeOpts{Name: "lbsync_removals_held",
 			Help: "1 while removals wait because the API server's answer cannot be believed, else 0."}),
+		guarded: prometheus.NewGauge(prometheus.GaugeOpts{Name: "lbsync_guard_members",
+			Help: "Members that the guard holds because no event explains their loss."}),
+		guards: prometheus.NewCounter(prometheus.CounterOpts{Name: "lbsync_guard_holds_total",
+			Help: "Times that the guard began to hold members of a pool."}),
+		heldPorts: prometheus.NewGauge(prometheus.GaugeOpts{Name: "lbsync_held_node_ports",
+			Help: "Node ports that the load balancer lists, or may list, without a Pod that is certain to have them: no npl-agent gives them away."}),
+		dark: prometheus.NewGauge(prometheus.GaugeOpts{Name: "lbsync_members_without_node",
+			Help: "Members of which nobody knows on which Node they are; while there are any, no watermark is published."}),
 	}
 	for _, result := range []string{success, string(providers.Unavailable), string(providers.Throttled),
 		string(providers.Conflict), string(providers.Rejected), string(providers.Misconfigured)} {
@@ -66,7 +78,7 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 		m.drift.WithLabelValues(cause)
 	}
 	for _, c := range []prometheus.Collector{m.cycle, m.apply, m.observe, m.changes, m.members, m.refusals, m.unsupported,
-		m.propagation, m.drift, m.held} {
+		m.propagation, m.drift, m.held, m.guarded, m.guards, m.heldPorts, m.dark} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -85,6 +97,13 @@ func (m *Metrics) Reset() {
 	}
 	m.unsupported.Set(0)
 	m.held.Set(0)
+	m.guarded.Set(0)
+	m.ports(0, 0)
+}
+
+func (m *Metrics) ports(held, dark int) {
+	m.heldPorts.Set(float64(held))
+	m.dark.Set(float64(dark))
 }
 
 // replace moves the gauges from one report of a Service to the next.
@@ -106,6 +125,7 @@ func (m *Metrics) add(r Report, sign float64) {
 		if port.Unsupported {
 			m.unsupported.Add(sign)
 		}
+		m.guarded.Add(sign * float64(port.Guarded))
 	}
 }
 

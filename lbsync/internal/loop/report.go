@@ -3,6 +3,7 @@ package loop
 import (
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"time"
 
@@ -38,13 +39,23 @@ type PortReport struct {
 	Since       time.Time // of the problem
 }
 
-// sameOutcome compares two reports except for their pools: what Kubernetes is told.
+// sameOutcome compares two reports except for their pools and what they rest on: what Kubernetes is told.
 func sameOutcome(a, b Report) bool {
-	return a.Wanted == b.Wanted && a.Gone == b.Gone &&
-		slices.EqualFunc(a.Ports, b.Ports, func(x, y PortReport) bool {
-			return x.Key == y.Key && x.Unsupported == y.Unsupported && x.Programmed == y.Programmed &&
-				slices.Equal(x.VIPs, y.VIPs) && x.Kind == y.Kind && x.Problem == y.Problem && x.Since.Equal(y.Since)
-		}) && slices.Equal(a.Refusals, b.Refusals)
+	return a.Wanted == b.Wanted && a.Gone == b.Gone && slices.EqualFunc(a.Ports, b.Ports, func(x, y PortReport) bool {
+		vips := slices.Equal(x.VIPs, y.VIPs) && x.Since.Equal(y.Since)
+		x.VIPs, y.VIPs, x.Since, y.Since = nil, nil, time.Time{}, time.Time{}
+		return vips && reflect.DeepEqual(x, y)
+	}) && slices.Equal(a.Refusals, b.Refusals)
+}
+
+// sameMembers compares the pools of two reports, and the health of their members.
+func sameMembers(a, b Report) bool {
+	return slices.EqualFunc(a.Pools, b.Pools, func(x, y providers.Pool) bool {
+		return plan.EqualPools(&x, &y) && slices.EqualFunc(x.Members, y.Members, func(m, n providers.Member) bool {
+			s, t := a.Health[x.Key][m.ID()], b.Health[y.Key][n.ID()]
+			return m.Name == n.Name && s.Health == t.Health && s.Blocked == t.Blocked
+		})
+	})
 }
 
 // Report returns the report of a Service; ok is false before the first one.
@@ -66,10 +77,12 @@ func (l *Loop) Reports() map[model.ServiceKey]Report {
 
 // Health is how the loop itself is.
 type Health struct {
-	Ready       bool      // a whole cycle has been made on a load balancer that was read
+	Ready       bool      // every Service was looked at since the load balancer was read first
 	LastObserve time.Time // of the last success
 	Observe     error     // of the last attempt
 	Held        bool      // removals are held because the API server's answer cannot be believed
+	Waiting     error     // why nothing may be written at the moment
+	Foreign     []string  // see providers.Observed
 }
 
 // Health returns how the loop is.
@@ -79,42 +92,48 @@ func (l *Loop) Health() Health {
 	return l.health
 }
 
-// report enters the reports of the Services that were looked at and tells who listens what has changed.
-func (l *Loop) report(todo []model.ServiceKey, wanted map[model.ServiceKey]model.Output, held map[providers.Key]bool) {
-	var news []model.ServiceKey
+// report enters the report of a Service and tells who listens what has changed.
+func (l *Loop) report(key model.ServiceKey, out outcome) {
+	r := l.reportOf(key, out)
 	l.mu.Lock()
-	for _, key := range todo {
-		before, had := l.reports[key]
-		view, exists := wanted[key]
-		r := l.reportOf(key, view, held)
-		l.metrics.replace(before, r)
-		if exists || !r.Gone {
-			l.reports[key] = r
-		} else {
-			delete(l.reports, key)
-		}
-		if !had || !sameOutcome(before, r) {
-			news = append(news, key)
-		}
+	before, had := l.reports[key]
+	keeps := out.exists || !r.Gone
+	if keeps {
+		l.reports[key] = r
+	} else {
+		delete(l.reports, key)
+	}
+	if keeps && slices.ContainsFunc(r.Refusals, func(f model.Refusal) bool { return f.Reason == model.NotPublished }) {
+		l.unpublished[key] = true
+	} else {
+		delete(l.unpublished, key)
 	}
 	l.mu.Unlock()
-	for _, key := range news {
-		l.onReport(key)
+	if !keeps {
+		r.Ports, r.Refusals, r.Pools = nil, nil, nil
+	}
+	l.metrics.replace(before, r)
+	if !had || !sameOutcome(before, r) {
+		l.links.OnReport(key)
+	}
+	if !had || !sameMembers(before, r) {
+		l.links.OnMembers(key)
 	}
 }
 
-func (l *Loop) reportOf(key model.ServiceKey, out model.Output, held map[providers.Key]bool) Report {
-	r := Report{Wanted: len(out.Ports) > 0, Refusals: out.Refusals}
+func (l *Loop) reportOf(key model.ServiceKey, out outcome) Report {
+	r := Report{Wanted: len(out.Ports) > 0, Refusals: out.Refusals, Seen: out.seen}
 	there := l.picture.state(key)
 	r.Pools = there.Pools
 	for i, pool := range r.Pools {
-		if want := findPool(out.State, pool.Key); plan.EqualPools(want, &pool) {
-			r.Pools[i] = *want // it knows the Pods' names, which a load balancer need not
-		}
+		r.Pools[i].Members = named(pool.Members, findPool(out.State, pool.Key))
+	}
+	if h := l.picture[key]; h != nil {
+		r.Health = maps.Clone(h.status)
 	}
 	r.Gone = !r.Wanted && len(there.Pools) == 0 && len(there.VirtualServers) == 0 && len(l.failures[key]) == 0
 	for _, port := range out.Ports {
-		p := PortReport{Key: port.Key, Unsupported: port.Unsupported}
+		p := PortReport{Key: port.Key, Unsupported: port.Unsupported, Cannot: port.Cannot, Attached: port.Attached, Guarded: out.guarded[port.Key]}
 		if h := l.picture[key]; h != nil && h.virtual[port.Key] != nil {
 			p.VIPs = h.virtual[port.Key].VIPs
 		}
@@ -123,8 +142,10 @@ func (l *Loop) reportOf(key model.ServiceKey, out model.Output, held map[provide
 			// It is about to be programmed.
 		case f != nil:
 			p.Kind, p.Problem, p.Since = f.kind, f.err.Error(), f.since
-		case held[port.Key]:
+		case out.kept[port.Key]:
 			p.Problem = "removals wait until the API server's answers can be believed again"
+		case l.cfg.DryRun && l.intends(port.Key):
+			p.Problem = "this is a dry run: nothing is written"
 		default:
 			p.Programmed = !port.Unsupported
 		}
@@ -137,4 +158,52 @@ func (l *Loop) reportOf(key model.ServiceKey, out model.Output, held map[provide
 	}
 	slices.SortFunc(r.Ports, func(a, b PortReport) int { return a.Key.Compare(b.Key) })
 	return r
+}
+
+// intends reports whether something is wanted under key and not there.
+func (l *Loop) intends(key providers.Key) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return steps(l.planned[model.ServiceKeyOf(key)])[key] > 0
+}
+
+// named fills in the Pods' names, which a load balancer need not know.
+func named(members []providers.Member, wanted *providers.Pool) []providers.Member {
+	if wanted == nil || !slices.ContainsFunc(members, func(m providers.Member) bool { return m.Name == "" }) {
+		return members
+	}
+	names := make(map[providers.MemberID]string, len(wanted.Members))
+	for _, m := range wanted.Members {
+		names[m.ID()] = m.Name
+	}
+	out := slices.Clone(members)
+	for i, m := range out {
+		if m.Name == "" {
+			out[i].Name = names[m.ID()]
+		}
+	}
+	return out
+}
+
+// tellHealth enters what was read of members' health, and tells who listens.
+func (l *Loop) tellHealth() {
+	var news []model.ServiceKey
+	l.mu.Lock()
+	for key, before := range l.reports {
+		h := l.picture[key]
+		if h == nil {
+			continue
+		}
+		r := before
+		r.Health = maps.Clone(h.status)
+		l.reports[key] = r
+		if !sameMembers(before, r) {
+			news = append(news, key)
+		}
+	}
+	l.mu.Unlock()
+	slices.SortFunc(news, compareServices)
+	for _, key := range news {
+		l.links.OnMembers(key)
+	}
 }

@@ -1,7 +1,7 @@
 package loop
 
 import (
-	"iter"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -36,26 +36,14 @@ type failure struct {
 	unsure bool      // not observed since: no change may be made before that
 	waits  bool      // by plan: nothing is wrong
 
-	pool    *providers.Pool // what was wanted when it failed
+	tried   []providers.MemberID // that lead to another Pod, and were to be removed by what failed
+	pool    *providers.Pool      // what was wanted when it failed
 	virtual *providers.VirtualServer
 	pace    *backoff.ExponentialBackOff
 }
 
 // failures are the present ones, by Service.
 type failures map[model.ServiceKey]map[providers.Key]*failure
-
-// all yields every failure.
-func (f failures) all() iter.Seq2[providers.Key, *failure] {
-	return func(yield func(providers.Key, *failure) bool) {
-		for _, keys := range f {
-			for key, failure := range keys {
-				if !yield(key, failure) {
-					return
-				}
-			}
-		}
-	}
-}
 
 // set enters one more failure of key.
 func (f failures) set(key providers.Key, err error, now time.Time) *failure {
@@ -74,6 +62,9 @@ func (f failures) clear(key providers.Key) {
 		delete(f, service)
 	}
 }
+
+// of returns the failure of a key, or nil.
+func (f failures) of(key providers.Key) *failure { return f[model.ServiceKeyOf(key)][key] }
 
 // unsure reports whether anything of the Service may not be what we think.
 func (f failures) unsure(service model.ServiceKey) bool {
@@ -118,6 +109,16 @@ func (f *failure) reconsider(pool *providers.Pool, vs *providers.VirtualServer, 
 	f.until, f.pool, f.virtual = now, pool, vs
 	if f.pace != nil {
 		f.pace.Reset()
+	}
+}
+
+// hurry ends the wait of a change that is to remove members which lead to another Pod, unless the attempt that failed was to do so.
+func (f *failure) hurry(leads []providers.MemberID, now time.Time) {
+	for _, id := range leads {
+		if !slices.Contains(f.tried, id) {
+			f.tried = append(f.tried, id)
+			f.until = now
+		}
 	}
 }
 

@@ -2,7 +2,6 @@ package loop
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -14,122 +13,106 @@ import (
 	"github.com/nplbridge/nplbridge/providers"
 )
 
-// sync takes up everything dirty or due.
-func (l *Loop) sync(ctx context.Context) {
+// outcome is what a Service wants, and what was known when that was worked out.
+type outcome struct {
+	exists bool
+	model.Output
+	seen    string
+	kept    map[providers.Key]bool // removals are held under them, because the cluster cannot be believed
+	guarded map[providers.Key]int  // members that the guard holds
+}
+
+// work plans what is queued and begins as many calls as the load balancer takes. Where it takes one at a time that is one call for
+// all, else one per Service. A Service is planned only when its call can begin, so that the newest wanted state is what is written.
+func (l *Loop) work(ctx context.Context) {
 	now := l.clock.Now()
-	todo := l.collect(now)
-	if len(todo) == 0 {
-		l.settled()
+	if l.queue.len() == 0 || now.Before(l.fencedAt) || !l.mayStartAny(now) || !l.cfg.DryRun && !l.permitted(ctx, now) {
 		return
 	}
-	wanted := make(map[model.ServiceKey]model.Output, len(todo))
-	changes, held := l.plan(todo, wanted, now)
-	if !l.apply(ctx, changes, wanted) {
-		for _, key := range todo {
-			l.todo[key] = true
+	var all *call
+	var waiting []model.ServiceKey
+	for len(l.calls) < l.slots() {
+		key, ok := l.queue.pop()
+		if !ok {
+			break
 		}
-		return
+		if !l.mayStart(key) {
+			waiting = append(waiting, key)
+			continue
+		}
+		changes, out := l.plan(key, now)
+		switch {
+		case changes.Empty() || l.cfg.DryRun:
+			l.conclude(key, out, now)
+		case l.slots() > 1:
+			l.begin(ctx, newCall(key, changes, out))
+		case all == nil:
+			all = newCall(key, changes, out)
+		default:
+			all.add(key, changes, out)
+		}
 	}
-	for _, key := range todo {
-		l.noteDraining(key)
-		l.propagated(key, changes)
+	if all != nil {
+		l.begin(ctx, all)
 	}
-	l.metrics.cycle.Observe(l.clock.Since(now).Seconds())
-	l.settled()
-	l.report(todo, wanted, held)
+	for _, key := range waiting {
+		l.enqueue(key)
+	}
 }
 
-func (l *Loop) settled() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.health.Ready = true
-	l.health.Held = !l.heldAt.IsZero()
-	l.metrics.hold(l.health.Held)
-}
-
-// collect returns the Services to look at, sorted.
-func (l *Loop) collect(now time.Time) []model.ServiceKey {
-	dirty, _ := l.source.TakeDirty()
-	for key, at := range dirty {
-		l.todo[key] = true
-		if first, waiting := l.since[key]; !waiting || at.Before(first) {
-			l.since[key] = at
-		}
+// plan works out what a Service wants, and the changes to make now.
+func (l *Loop) plan(key model.ServiceKey, now time.Time) (providers.Changes, outcome) {
+	s := l.service(key)
+	view, exists := l.source.View(key)
+	out := outcome{exists: exists, seen: l.seen, kept: map[providers.Key]bool{}, guarded: map[providers.Key]int{}}
+	if exists {
+		out.Output = l.build(key, view, now)
 	}
-	for key, at := range l.wakes {
-		if !now.Before(at) {
-			l.todo[key] = true
-		}
+	l.ports.set(key, l.portsOf(key, view))
+	l.remember(key, out.Output)
+	s.wake, s.watch = out.Wake, out.Watch
+	s.gated = slices.ContainsFunc(view.Endpoints, func(e model.Endpoint) bool { return e.Pod.Gated })
+	c := plan.Between(l.picture.state(key), out.State)
+	if l.source.Believable() {
+		delete(l.kept, key)
+	} else {
+		c = l.keep(key, c, out)
 	}
-	for key, f := range l.failures.all() {
-		if !f.unsure && !now.Before(f.until) {
-			l.todo[model.ServiceKeyOf(key)] = true
-		}
-	}
-	if !l.heldAt.IsZero() && !now.Before(l.heldAt) {
-		for _, key := range l.source.Keys() {
-			l.todo[key] = true
-		}
-		for key := range l.picture {
-			l.todo[key] = true
-		}
-		l.heldAt = time.Time{}
-	}
-	todo := slices.SortedFunc(maps.Keys(l.todo), compareServices)
-	clear(l.todo)
-	return todo
-}
-
-// plan builds what the Services want and returns the changes to make now, and the keys under which something is held.
-func (l *Loop) plan(todo []model.ServiceKey, wanted map[model.ServiceKey]model.Output, now time.Time) (providers.Changes, map[providers.Key]bool) {
-	var all providers.Changes
-	held := map[providers.Key]bool{}
-	believable := l.source.Believable()
-	for _, key := range todo {
-		view, exists := l.source.View(key)
-		var out model.Output
-		if exists {
-			out = l.build(key, view, now)
-			wanted[key] = out
-		}
-		delete(l.wakes, key)
-		if !out.Wake.IsZero() {
-			l.wakes[key] = out.Wake
-		}
-		c := plan.Between(l.picture.state(key), out.State)
-		if !believable {
-			c = l.hold(c, exists, out, held)
-		}
-		c = l.allowed(key, c, out.State, now)
-		all.Pools = append(all.Pools, c.Pools...)
-		all.VirtualServers = append(all.VirtualServers, c.VirtualServers...)
-	}
-	slices.SortFunc(all.Pools, func(a, b providers.PoolChange) int { return a.Key.Compare(b.Key) })
-	slices.SortFunc(all.VirtualServers, func(a, b providers.VirtualServerChange) int { return a.Key.Compare(b.Key) })
-	return all, held
+	c = l.guard(key, c, out, now)
+	l.intend(key, c)
+	c = l.allowed(key, c, out.State, now)
+	l.appoint(key)
+	return c, out
 }
 
 func (l *Loop) build(key model.ServiceKey, view inventory.View, now time.Time) model.Output {
 	in := model.Input{
-		Instance: l.cfg.Instance, Service: view.Service, Endpoints: view.Endpoints, Claimants: l.source.Claimants,
-		Capabilities: l.provider.Capabilities(), DrainLimit: l.cfg.DrainLimit, Now: now,
+		Instance: l.cfg.Instance, Service: view.Service, Endpoints: view.Endpoints, Nodes: view.Nodes,
+		Claimants: l.source.Claimants, Fate: l.source.Fate, PortRange: l.cfg.PortRange, NodeSelector: l.cfg.NodeSelector,
+		Capabilities: l.can, DrainLimit: l.cfg.DrainLimit, Now: now,
+	}
+	if l.cfg.DryRun {
+		in.Service.Admitted = true // as it would be
 	}
 	if h := l.picture[key]; h != nil {
-		in.Current, in.CurrentVS, in.Status = h.pools, h.virtual, h.status
+		in.Current, in.CurrentVS, in.Status, in.DrainingSince = h.pools, h.virtual, h.status, h.drainingSince
 	}
 	return model.Build(in)
 }
 
-// hold applies invariant I6: while the API server's answer cannot be believed, only what an existing Service itself says
-// is removed. It notes the keys under which something is kept.
-func (l *Loop) hold(c providers.Changes, exists bool, out model.Output, held map[providers.Key]bool) providers.Changes {
-	explained := func(key providers.Key) bool { return exists && findPool(out.State, key) == nil }
+// keep applies invariant I6: while the API server's answer cannot be believed, only what an existing Service itself says is removed.
+func (l *Loop) keep(key model.ServiceKey, c providers.Changes, out outcome) providers.Changes {
+	explained := func(key providers.Key) bool { return out.exists && findPool(out.State, key) == nil }
 	kept := plan.HoldRemovals(explained)(c)
 	before, after := steps(c), steps(kept)
-	for key := range before {
-		if before[key] != after[key] {
-			held[key] = true
-			l.heldAt = l.clock.Now().Add(heldRetry)
+	delete(l.kept, key)
+	for k := range before {
+		if before[k] != after[k] {
+			out.kept[k] = true
+			l.kept[key] = true
+			if l.believeAt.IsZero() {
+				l.believeAt = l.clock.Now().Add(heldRetry)
+			}
 		}
 	}
 	return kept
@@ -160,6 +143,9 @@ func (l *Loop) allowed(service model.ServiceKey, c providers.Changes, wanted pro
 			continue
 		}
 		f.reconsider(findPool(wanted, key), findVirtualServer(wanted, key), now)
+		if leads := l.misleading(c, key); len(leads) > 0 {
+			f.hurry(leads, now)
+		}
 		waits[key] = f.unsure || now.Before(f.until)
 	}
 	c.Pools = slices.DeleteFunc(c.Pools, func(p providers.PoolChange) bool { return waits[p.Key] })
@@ -167,66 +153,70 @@ func (l *Loop) allowed(service model.ServiceKey, c providers.Changes, wanted pro
 	return c
 }
 
-// apply makes the changes and enters the results. It returns false when the fence forbids it.
-func (l *Loop) apply(ctx context.Context, changes providers.Changes, wanted map[model.ServiceKey]model.Output) bool {
-	if changes.Empty() {
-		return true
-	}
-	if err := l.fence(); err != nil {
-		l.log.Warn("not writing to the load balancer", zap.Error(err))
-		return false
-	}
-	start := l.clock.Now()
-	call, cancel := context.WithTimeout(ctx, l.cfg.CallTimeout)
-	results := l.provider.Apply(call, changes)
-	cancel()
-	keys := changed(changes)
-	l.metrics.applied(l.clock.Since(start), keys, results)
-	now := l.clock.Now()
-	for _, key := range keys {
-		err, attempted := results[key]
-		if !attempted {
-			err = &providers.Error{Kind: providers.Unavailable, What: "change " + key.String() + ": not attempted"}
-		}
-		if err == nil {
-			l.failures.clear(key)
+// misleading returns the members that are to be removed under key and lead to a Pod that is another one's.
+func (l *Loop) misleading(c providers.Changes, key providers.Key) (out []providers.MemberID) {
+	for _, p := range c.Pools {
+		if p.Key != key || p.New == nil {
 			continue
 		}
-		state := wanted[model.ServiceKeyOf(key)].State
-		f := l.failures.set(key, err, now)
-		f.pool, f.virtual = findPool(state, key), findVirtualServer(state, key)
-		level := zap.WarnLevel
-		if f.waits {
-			level = zap.DebugLevel
-		}
-		l.log.Log(level, "the load balancer did not take a change", zap.String("pool", key.String()), zap.String("kind", string(f.kind)),
-			zap.Duration("retry", f.until.Sub(now)), zap.Error(err))
-	}
-	confirmed := func(key providers.Key) bool {
-		err, attempted := results[key]
-		return attempted && err == nil
-	}
-	l.picture.acknowledge(changes, confirmed)
-	for _, p := range changes.Pools {
-		if confirmed(p.Key) {
-			for _, step := range p.Members {
-				l.log.Debug("member", zap.String("pool", p.Key.String()), zap.String("op", string(step.Op)),
-					zap.String("pod", step.Member.Name), zap.String("address", step.Member.Address.String()))
+		for _, step := range p.Members {
+			m := step.Member
+			if step.Op == providers.RemoveMember &&
+				len(l.source.Claimants(model.Claim{Address: m.Address, Protocol: protocolOf(key)}, m.UID)) > 0 {
+				out = append(out, m.ID())
 			}
 		}
 	}
-	return true
+	return out
+}
+
+// conclude ends the work on a Service that there is nothing to write of, or nothing now.
+func (l *Loop) conclude(key model.ServiceKey, out outcome, now time.Time) {
+	l.propagated(key, l.service(key).since, providers.Changes{})
+	if len(l.failures[key]) == 0 {
+		l.service(key).since = time.Time{}
+	}
+	l.poll(key, now)
+	l.report(key, out)
+	delete(l.first, key)
+	if !out.exists {
+		l.forget(key)
+	}
+}
+
+// forget drops what is remembered of a Service that is gone.
+func (l *Loop) forget(key model.ServiceKey) {
+	s := l.services[key]
+	if s == nil || s.call != nil || s.again || l.picture[key] != nil || len(l.failures[key]) > 0 || !s.since.IsZero() {
+		return
+	}
+	delete(l.services, key)
+	delete(l.polled, key)
+	delete(l.kept, key)
+	delete(l.guards, key)
+	l.due.set(key, time.Time{})
+	l.reread.set(key, time.Time{})
 }
 
 // propagated closes the time from the first event about a Service to the acknowledgement of what followed from it.
-func (l *Loop) propagated(service model.ServiceKey, changes providers.Changes) {
-	first, waiting := l.since[service]
-	if !waiting || len(l.failures[service]) > 0 {
-		return
+func (l *Loop) propagated(key model.ServiceKey, since time.Time, changes providers.Changes) {
+	if !since.IsZero() && len(l.failures[key]) == 0 &&
+		slices.ContainsFunc(changes.Pools, func(p providers.PoolChange) bool { return model.ServiceKeyOf(p.Key) == key }) {
+		l.metrics.propagation.Observe(l.clock.Since(since).Seconds())
 	}
-	delete(l.since, service)
-	if slices.ContainsFunc(changes.Pools, func(p providers.PoolChange) bool { return model.ServiceKeyOf(p.Key) == service }) {
-		l.metrics.propagation.Observe(l.clock.Since(first).Seconds())
+}
+
+// settled enters how the loop is, and what the watermark may say.
+func (l *Loop) settled() {
+	l.refreshPorts()
+	l.mu.Lock()
+	l.health.Ready = l.picture != nil && len(l.first) == 0
+	l.health.Held = len(l.kept) > 0
+	held := l.health.Held
+	l.mu.Unlock()
+	l.metrics.hold(held)
+	if len(l.kept) == 0 {
+		l.believeAt = time.Time{}
 	}
 }
 
@@ -246,4 +236,9 @@ func findVirtualServer(s providers.State, key providers.Key) *providers.VirtualS
 		}
 	}
 	return nil
+}
+
+func logStep(log *zap.Logger, key providers.Key, step providers.MemberChange) {
+	log.Debug("member", zap.String("pool", key.String()), zap.String("op", string(step.Op)),
+		zap.String("pod", step.Member.Name), zap.String("address", step.Member.Address.String()))
 }

@@ -1,0 +1,222 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/nplbridge/nplbridge/agent/watermark"
+	"github.com/nplbridge/nplbridge/lbsync/internal/model"
+	"github.com/nplbridge/nplbridge/providers"
+)
+
+// call is one Apply.
+type call struct {
+	services []model.ServiceKey
+	outcomes []outcome // of the services
+	since    []time.Time
+	changes  providers.Changes
+	start    time.Time
+	results  providers.Results
+}
+
+func newCall(key model.ServiceKey, changes providers.Changes, out outcome) *call {
+	return &call{services: []model.ServiceKey{key}, outcomes: []outcome{out}, changes: changes}
+}
+
+// add puts another Service into the call. Services come in any order, the keys of changes are sorted.
+func (c *call) add(key model.ServiceKey, changes providers.Changes, out outcome) {
+	c.services = append(c.services, key)
+	c.outcomes = append(c.outcomes, out)
+	c.changes.Pools = append(c.changes.Pools, changes.Pools...)
+	c.changes.VirtualServers = append(c.changes.VirtualServers, changes.VirtualServers...)
+}
+
+// permitted reports whether the load balancer may be written: the fence is open, and what npl-agents were told covers it.
+func (l *Loop) permitted(ctx context.Context, now time.Time) bool {
+	_, err := l.links.Fence()
+	if err == nil {
+		err = l.covered()
+	}
+	l.mu.Lock()
+	news := err != nil && (l.health.Waiting == nil || l.health.Waiting.Error() != err.Error())
+	l.health.Waiting = err
+	l.mu.Unlock()
+	if err == nil {
+		return true
+	}
+	if news && ctx.Err() == nil {
+		l.log.Warn("not writing to the load balancer yet", zap.Error(err))
+	}
+	l.fencedAt = now.Add(fencedRetry)
+	return false
+}
+
+// covered returns an error as long as the first watermark of this load balancer is not published, and while our picture of the cluster
+// is older than what was published last (invariant I6): we could bring back what was confirmed to be gone.
+func (l *Loop) covered() error {
+	if l.links.Marks == nil || l.caughtUp {
+		return nil
+	}
+	last, known := l.links.Marks.Last()
+	switch {
+	case !known:
+		return errors.New("the last watermark is not read yet")
+	case last.Seen == "":
+		return errors.New("the first watermark is not published yet")
+	}
+	if c, ok := watermark.CompareVersions(l.seen, last.Seen); !ok || c < 0 {
+		return fmt.Errorf("our picture of the cluster is of resourceVersion %q, older than %s of the last watermark", l.seen, last.Seen)
+	}
+	l.caughtUp = true
+	return nil
+}
+
+// begin starts a call, unless the fence is closed: then its Services go back into the queue.
+func (l *Loop) begin(ctx context.Context, c *call) {
+	until, err := l.links.Fence()
+	if err != nil {
+		l.log.Warn("not writing to the load balancer", zap.Error(err))
+		l.fencedAt = l.clock.Now().Add(fencedRetry)
+		for _, key := range c.services {
+			l.queue.push(key, false)
+		}
+		return
+	}
+	sortChanges(c.changes)
+	c.start = l.clock.Now()
+	for _, key := range c.services {
+		s := l.service(key)
+		s.call = c
+		c.since = append(c.since, s.since)
+		s.since = time.Time{}
+		l.ports.touch(key)
+	}
+	for _, p := range c.changes.Pools {
+		l.ports.expect(p)
+	}
+	l.calls[c] = true
+	go func() {
+		call, cancel := l.deadline(ctx, until)
+		c.results = l.provider.Apply(call, c.changes)
+		cancel()
+		l.ended <- c
+	}()
+}
+
+// finish enters what became of a call.
+func (l *Loop) finish(c *call) {
+	delete(l.calls, c)
+	now := l.clock.Now()
+	keys := changed(c.changes)
+	l.metrics.applied(now.Sub(c.start), keys, c.results)
+	states := make(map[model.ServiceKey]providers.State, len(c.services))
+	for i, key := range c.services {
+		states[key] = c.outcomes[i].State
+	}
+	for _, key := range keys {
+		l.enter(key, c, states[model.ServiceKeyOf(key)], now)
+	}
+	l.picture.acknowledge(c.changes, c.confirmed, now)
+	for _, p := range c.changes.Pools {
+		f := l.failures.of(p.Key)
+		l.ports.answered(p, f != nil && f.unsure, now.Add(l.cfg.CallTimeout))
+		if !c.confirmed(p.Key) {
+			continue
+		}
+		for _, step := range p.Members {
+			logStep(l.log, p.Key, step)
+			if step.Op == providers.AddMember || step.Op == providers.EnableMember {
+				l.service(model.ServiceKeyOf(p.Key)).fresh = now.Add(healthWait)
+			}
+		}
+	}
+	slow := now.Sub(c.start) >= patience
+	for i, key := range c.services {
+		s := l.service(key)
+		s.call, s.slow = nil, slow
+		if len(l.failures[key]) > 0 {
+			s.since = earlier(s.since, c.since[i])
+		}
+		l.acknowledged(key, c)
+		l.propagated(key, c.since[i], c.changes)
+		l.poll(key, now)
+		l.ports.touch(key)
+		l.appoint(key)
+		l.report(key, c.outcomes[i])
+		delete(l.first, key)
+		if s.again {
+			s.again = false
+			l.enqueue(key)
+		} else if !c.outcomes[i].exists {
+			l.forget(key)
+		}
+	}
+	l.metrics.cycle.Observe(now.Sub(c.start).Seconds())
+}
+
+// enter notes the result of one key.
+func (l *Loop) enter(key providers.Key, c *call, wanted providers.State, now time.Time) {
+	err, attempted := c.results[key]
+	if !attempted {
+		err = &providers.Error{Kind: providers.Unavailable, What: "change " + key.String() + ": not attempted"}
+	}
+	if err == nil {
+		l.failures.clear(key)
+		return
+	}
+	f := l.failures.set(key, err, now)
+	f.unsure = f.unsure && attempted
+	f.pool, f.virtual = findPool(wanted, key), findVirtualServer(wanted, key)
+	f.tried = l.misleading(c.changes, key)
+	level := zap.WarnLevel
+	if f.waits {
+		level = zap.DebugLevel
+	}
+	l.log.Log(level, "the load balancer did not take a change", zap.String("pool", key.String()), zap.String("kind", string(f.kind)),
+		zap.Duration("retry", f.until.Sub(now)), zap.Error(err))
+}
+
+func (c *call) confirmed(key providers.Key) bool {
+	err, attempted := c.results[key]
+	return attempted && err == nil
+}
+
+// intend notes what is wanted of a Service and not there, see Planned.
+func (l *Loop) intend(key model.ServiceKey, c providers.Changes) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.Empty() {
+		delete(l.planned, key)
+		return
+	}
+	l.planned[key] = c
+}
+
+// acknowledged takes out of what is wanted and not there what is there now.
+func (l *Loop) acknowledged(key model.ServiceKey, c *call) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	left := without(l.planned[key], c.confirmed)
+	if left.Empty() {
+		delete(l.planned, key)
+		return
+	}
+	l.planned[key] = left
+}
+
+// Planned returns what is wanted and not there: what the loop is about to do, could not do, or, on a dry run, would do.
+func (l *Loop) Planned() providers.Changes {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out providers.Changes
+	for _, c := range l.planned {
+		out.Pools = append(out.Pools, c.Pools...)
+		out.VirtualServers = append(out.VirtualServers, c.VirtualServers...)
+	}
+	sortChanges(out)
+	return out
+}
