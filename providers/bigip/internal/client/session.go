@@ -143,18 +143,19 @@ func (c *Client) authenticate(ctx context.Context) (*token, error) {
 	if s.refused == credentials && now.Before(s.notBefore) {
 		return nil, s.refusal
 	}
-	if c.cfg.Basic {
+	request := rest.Request{
+		Method: http.MethodPost, Path: "/mgmt/shared/authn/login", Endpoint: "login",
+		Body: map[string]string{"username": c.cfg.Username, "password": secret, "loginProviderName": "tmos"},
+	}
+	if c.cfg.Basic { // one call finds out whether the password is right, before many are made
 		h := http.Header{}
 		h.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(c.cfg.Username+":"+secret)))
-		return &token{header: h, began: now, neverExpires: true}, nil
+		request = rest.Request{Method: http.MethodGet, Path: "/mgmt/tm/sys/version", Endpoint: "login", Header: h}
 	}
 	var answer rest.Response
 	err = c.patiently(ctx, attempts, func() (*StatusError, error) {
 		var err error
-		answer, err = c.rest.Do(ctx, rest.Request{
-			Method: http.MethodPost, Path: "/mgmt/shared/authn/login", Endpoint: "login",
-			Body: map[string]string{"username": c.cfg.Username, "password": secret, "loginProviderName": "tmos"},
-		})
+		answer, err = c.rest.Do(ctx, request)
 		if err != nil || answer.Status/100 == 2 {
 			return nil, err
 		}
@@ -172,6 +173,10 @@ func (c *Client) authenticate(ctx context.Context) (*token, error) {
 			c.cfg.Username, lastPause), refusal)
 	default:
 		return nil, &providers.Error{Kind: refusal.kind(), What: "log in at " + c.cfg.REST.BaseURL, Err: refusal}
+	}
+	if c.cfg.Basic {
+		s.refused, s.refusal, s.pause = "", nil, 0
+		return &token{header: request.Header, began: now, neverExpires: true}, nil
 	}
 	item, err := decodeToken(answer.Body)
 	if err != nil {
