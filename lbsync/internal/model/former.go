@@ -74,7 +74,11 @@ func (b *builder) formerStanding(m providers.Member) (_ standing, ok bool) {
 	for _, w := range e.Pod.Withdrawn {
 		until := w.At.Add(min(WithdrawGrace, b.limit))
 		if b.leadsTo(w.Mapping, target) && addrPort(w.Mapping) == m.Address && b.in.Now.Before(until) {
-			return standing{spare: ofWithdrawn, until: until}, true
+			s := standing{spare: noSpare, until: until}
+			if e.Pod.Ready {
+				s.spare = ofWithdrawn
+			}
+			return s, true
 		}
 	}
 	return standing{}, false

@@ -64,7 +64,7 @@ func TestSwitchOfSources(t *testing.T) {
 		{"room for half of each where not all find room", afterNodes().pod(1, nil).pod(2, nil).pod(3, nil).hasNode(1, enabled).hasNode(2, enabled).hasNode(3, enabled).
 			with(func(w *world) { w.Capabilities.MaxMembers = 3 }), "n1:30080 Enabled, u1:61001 Enabled, u2:61002 Enabled", "web-3 PoolFull"},
 		{"and then for all", afterNodes().pod(1, nil).pod(2, nil).pod(3, nil).hasNode(1, enabled).has(1, enabled).has(2, enabled).
-			with(func(w *world) { w.Capabilities.MaxMembers = 3 }), "n1:30080 Draining, u1:61001 Enabled, u2:61002 Enabled", "web-3 PoolFull"},
+			with(func(w *world) { w.Capabilities.MaxMembers = 3 }), "u1:61001 Enabled, u2:61002 Enabled, u3:61003 Enabled", ""},
 
 		{"back to Nodes: they enter, Pods stay", newWorld().pod(1, nil).onNodes(machine(1), machine(2)).has(1, enabled),
 			"n1:30080 Enabled, u1:61001 Enabled, n2:30080 Enabled", ""},

@@ -228,6 +228,8 @@ func TestPoolFull(t *testing.T) {
 	checkMembers(t, []memberCase{
 		{"full: who is in stays in", newWorld().pod(1, nil).pod(2, nil).pod(3, nil).has(3, enabled).
 			with(func(w *world) { w.Capabilities.MaxMembers = 2 }), "u1:61001 Enabled, u3:61003 Enabled", "web-2 PoolFull"},
+		{"full: who only drains gives way", newWorld().pod(1, terminating(0)).pod(2, nil).pod(3, nil).has(1, enabled).has(2, enabled).
+			with(func(w *world) { w.Capabilities.MaxMembers = 2 }), "u2:61002 Enabled, u3:61003 Enabled", ""},
 	})
 }
 

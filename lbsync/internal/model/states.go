@@ -192,34 +192,51 @@ func (b *builder) newcomer(m providers.Member) int {
 	return 1
 }
 
-// fit keeps a pool within the load balancer's limit; who is in stays in. Members that a guard may hold keep their room until they are gone.
+// fit keeps a pool within the load balancer's limit. Who is in stays in, unless he only drains and somebody waits who would serve. Members
+// that a guard may hold keep their room until they are gone, all but the last room.
 func (b *builder) fit(members []providers.Member) []providers.Member {
-	room := b.in.Capabilities.MaxMembers
-	if room == 0 {
+	most := b.in.Capabilities.MaxMembers
+	if most == 0 {
 		return members
 	}
-	for _, l := range b.losses {
-		if _, stays := b.wanted[l.Member]; !stays {
+	leaves := func(l Loss) bool {
+		_, stays := b.wanted[l.Member]
+		return !stays
+	}
+	room := most
+	for at := len(b.losses) - 1; at >= 0; at-- {
+		switch {
+		case !leaves(b.losses[at]):
+		case room > 1:
 			room--
+		default:
+			b.losses = slices.Delete(b.losses, at, at+1)
 		}
 	}
 	if len(members) <= room {
 		return members
 	}
 	slices.SortFunc(members, func(x, y providers.Member) int {
-		return cmp.Or(b.newcomer(x)-b.newcomer(y), providers.CompareMembers(x, y))
+		return cmp.Or(idle(x)-idle(y), b.newcomer(x)-b.newcomer(y), providers.CompareMembers(x, y))
 	})
-	room = max(room, 0)
 	for _, m := range members[room:] {
-		message := fmt.Sprintf("%s finds no room, the pool has %d members, the most that %s takes; run fewer Pods behind this Service, or spread them over several",
-			m.Address, b.in.Capabilities.MaxMembers, b.in.Capabilities.Name)
-		if e, is := b.pods[m.UID]; is {
-			b.refuse(e.Pod, PoolFull, "%s", message)
-		} else {
-			b.note("Node %s: %s", m.Name, message)
-		}
+		b.full(m)
 	}
 	members = members[:room]
 	slices.SortFunc(members, providers.CompareMembers)
 	return members
+}
+
+// full says that a member that would serve finds no room.
+func (b *builder) full(m providers.Member) {
+	if m.State != providers.Enabled {
+		return
+	}
+	message := fmt.Sprintf("%s finds no room, the pool has %d members, the most that %s takes; run fewer Pods behind this Service, or spread them over several",
+		m.Address, b.in.Capabilities.MaxMembers, b.in.Capabilities.Name)
+	if e, is := b.pods[m.UID]; is {
+		b.refuse(e.Pod, PoolFull, "%s", message)
+	} else {
+		b.note("Node %s: %s", m.Name, message)
+	}
 }

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
@@ -21,6 +22,11 @@ func member(pod string, port uint16, state providers.MemberState) providers.Memb
 func pool(members ...providers.Member) *providers.Pool {
 	slices.SortFunc(members, providers.CompareMembers)
 	return &providers.Pool{Key: key, Settings: providers.PoolSettings{Algorithm: providers.RoundRobin}, Members: members}
+}
+
+func weighs(m providers.Member, weight uint8) providers.Member {
+	m.Weight = weight
+	return m
 }
 
 func steps(in []providers.MemberChange) string {
@@ -45,10 +51,101 @@ func TestSteps(t *testing.T) {
 			[]providers.Member{member("a", 1, draining), member("b", 2, enabled)}, "[Enable b:2 Drain a:1]"},
 		{"the same port with another Pod", []providers.Member{member("a", 1, enabled), member("b", 2, enabled)},
 			[]providers.Member{member("c", 1, enabled)}, "[Remove a:1 Add c:1 Remove b:2]"},
+		{"another weight", []providers.Member{weighs(member("a", 1, enabled), 2), weighs(member("b", 2, enabled), 2)},
+			[]providers.Member{weighs(member("a", 1, draining), 3), weighs(member("c", 3, enabled), 9)}, "[Add c:3 Weigh a:1 Drain a:1 Remove b:2]"},
+		{"no weight is weight 1", []providers.Member{weighs(member("a", 1, enabled), 1)}, []providers.Member{member("a", 1, enabled)}, "[]"},
 		{"the same Pod on another port", []providers.Member{member("a", 1, enabled)},
 			[]providers.Member{member("a", 2, enabled)}, "[Add a:2 Remove a:1]"},
 	} {
 		if got := steps(Steps(test.before, test.after)); got != test.want {
+			t.Errorf("%s: %s, want %s", test.name, got, test.want)
+		}
+	}
+}
+
+// Whatever the members before and after: the steps come in the order in which each is safe, and lead from one to the other.
+func TestOrderOfSteps(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		before, after := drawMembers(t, "before"), drawMembers(t, "after")
+		now := map[providers.MemberID]providers.Member{}
+		for _, m := range before {
+			now[m.ID()] = m
+		}
+		last := 0
+		for _, s := range Steps(before, after) {
+			at := slices.Index([]providers.MemberOp{providers.AddMember, providers.EnableMember, providers.WeighMember, providers.DrainMember, providers.RemoveMember}, s.Op) + 1
+			if s.Op == providers.RemoveMember && slices.ContainsFunc(after, func(m providers.Member) bool { return m.Address == s.Member.Address }) {
+				at = 0 // displaced
+			}
+			if at < last {
+				t.Fatalf("%s of %s comes too late in %s", s.Op, s.Member.Address, steps(Steps(before, after)))
+			}
+			last = at
+			if s.Op == providers.RemoveMember {
+				delete(now, s.Member.ID())
+				continue
+			}
+			for _, m := range now {
+				if m.Address == s.Member.Address && m.UID != s.Member.UID {
+					t.Fatalf("two members at %s in %s", m.Address, steps(Steps(before, after)))
+				}
+			}
+			now[s.Member.ID()] = s.Member
+		}
+		got := pool(slices.Collect(maps.Values(now))...)
+		if !EqualPools(got, pool(after...)) {
+			t.Fatalf("%s leads to %+v", steps(Steps(before, after)), got.Members)
+		}
+	})
+}
+
+// drawMembers draws at most one member for each address.
+func drawMembers(t *rapid.T, label string) (out []providers.Member) {
+	for port := range uint16(6) {
+		if pod := rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(t, fmt.Sprintf("%s at %d", label, port+1)); pod != "" {
+			state := rapid.SampledFrom([]providers.MemberState{providers.Enabled, providers.Draining}).Draw(t, "state")
+			out = append(out, weighs(member(pod, port+1, state), uint8(rapid.IntRange(0, 3).Draw(t, "weight"))))
+		}
+	}
+	return out
+}
+
+// A pool of somebody else in place of another: that one is left first, and no virtual server comes before its pool.
+func TestAttachedElsewhere(t *testing.T) {
+	vs := providers.VirtualServer{Key: key, VIPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Port: 80}
+	attached := func(name string) *providers.Pool {
+		p := pool(member("a", 1, providers.Enabled))
+		p.Attached = name
+		return p
+	}
+	for _, test := range []struct {
+		name          string
+		before, after providers.State
+		want          string
+	}{
+		{"to another", providers.State{Pools: []providers.Pool{*attached("blue")}}, providers.State{Pools: []providers.Pool{*attached("green")}}, `leave "blue"`},
+		{"to our own", providers.State{Pools: []providers.Pool{*attached("blue")}},
+			providers.State{Pools: []providers.Pool{*attached("")}, VirtualServers: []providers.VirtualServer{vs}}, `leave "blue"`},
+		{"from our own", providers.State{Pools: []providers.Pool{*attached("")}, VirtualServers: []providers.VirtualServer{vs}},
+			providers.State{Pools: []providers.Pool{*attached("blue")}}, `leave "", delete the virtual server`},
+	} {
+		got := ""
+		c := Between(test.before, test.after)
+		for _, p := range c.Pools {
+			if p.New == nil && len(p.Members) == 0 {
+				got += fmt.Sprintf("leave %q", p.Old.Attached)
+			} else {
+				got += fmt.Sprintf("change %+v", p)
+			}
+		}
+		for _, v := range c.VirtualServers {
+			if v.New == nil {
+				got += ", delete the virtual server"
+			} else {
+				got += ", a virtual server"
+			}
+		}
+		if got != test.want {
 			t.Errorf("%s: %s, want %s", test.name, got, test.want)
 		}
 	}
