@@ -11,7 +11,6 @@ import (
 )
 
 func TestAliases(t *testing.T) {
-	type seconds = time.Duration
 	monitor := func(m providers.Monitor) (w Wishes) { w.Pool.Monitor = m; return w }
 	for name, test := range map[string]struct {
 		values   map[string]string
@@ -37,6 +36,7 @@ func TestAliases(t *testing.T) {
 
 		"health, looks":              {values: on("cis.f5.com/health", `{"interval": 10, "timeout": 31}`), want: monitor(providers.Monitor{Interval: 10 * time.Second, Fall: 3})},
 		"health, the usual interval": {values: on("cis.f5.com/health", `{"type": "tcp", "timeout": 16}`), want: monitor(providers.Monitor{Type: providers.MonitorTCP, Fall: 3})},
+		"health, no whole looks":     {values: on("cis.f5.com/health", `{"interval": 5, "timeout": 15}`), want: monitor(providers.Monitor{Interval: 5 * time.Second, Fall: 2})},
 		"health, one look":           {values: on("cis.f5.com/health", `{"type": "UDP", "interval": 20, "timeout": 5}`), want: monitor(providers.Monitor{Type: providers.MonitorUDP, Interval: 20 * time.Second, Fall: 1})},
 		"health, many looks":         {values: on("cis.f5.com/health", `{"interval": 1, "timeout": 3600}`), want: monitor(providers.Monitor{Interval: time.Second, Fall: mostLooks})},
 		"health, a list of one": {values: on("cis.f5.com/health", `[{"type": "http", "send": "GET /healthz HTTP/1.1\\r\\nX: y\\r\\nhost: shop.example.com\\r\\n\\r\\n", "interval": 5}]`),

@@ -367,3 +367,21 @@ func TestVocabulary(t *testing.T) {
 		}
 	}
 }
+
+// Decode runs for each event of each Service of the cluster.
+func BenchmarkDecode(b *testing.B) {
+	all := map[string]string{}
+	for _, w := range Vocabulary() {
+		if w.On == "Service" && w.Name != Pool {
+			all[w.Name] = w.Example
+		}
+	}
+	for name, values := range map[string]map[string]string{"of others": on("example.com/x", "y"), "everything": all} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				Decode(values, Spec{}, instances)
+			}
+		})
+	}
+}

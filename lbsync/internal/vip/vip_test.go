@@ -175,6 +175,10 @@ func TestAssign(t *testing.T) {
 		{name: "of two addresses of a group the one that is asked for", pools: plain, before: both(shares("shop/me", "web", http, "192.0.2.1"), func(a *Allocator) {
 			a.Assign(ask(four, by("shop/other"), in("web", https...), forAddr("192.0.2.2")))
 		}), ask: ask(four, in("web", http...)), want: "[192.0.2.2]"},
+		{name: "asks no longer for an address beside the group's", pools: plain, before: func(a *Allocator) {
+			a.Assign(ask(four, by("shop/other"), in("web", http...), forAddr("192.0.2.2")))
+			a.Assign(ask(four, in("web", http...), forAddr("192.0.2.1")))
+		}, ask: ask(four, in("web", http...)), want: "[192.0.2.1]", reason: PortConflict},
 		{name: "the group's address is in a pool that is not for it", pools: many, before: shares("shop/other", "web", https, "198.51.100.11"),
 			ask: ask(four, in("web", http...)), want: "[]", reason: NotAllowed, says: "the group web has the address 198.51.100.11"},
 		{name: "the group's address is in no pool any more", pools: plain, before: both(shares("shop/other", "web", https, "203.0.113.1"), shares("shop/me", "web", http, "203.0.113.1")),
@@ -195,6 +199,31 @@ func TestAssign(t *testing.T) {
 		}
 		if err := consistent(a); err != nil {
 			t.Errorf("%s: %v", test.name, err)
+		}
+	}
+}
+
+// What is loaded first counts: an address of one Service is not another's, whatever that one's annotation says.
+func TestLoad(t *testing.T) {
+	for name, test := range map[string]struct {
+		second func(*Allocator)
+		want   string
+	}{
+		"another":                          {has("shop/me", "192.0.2.1", "2001:db8::1"), "[2001:db8::1]"},
+		"the group, another port":          {shares("shop/me", "web", http, "192.0.2.1"), "[192.0.2.1]"},
+		"the group, the same port":         {shares("shop/me", "web", https, "192.0.2.1"), "[]"},
+		"another group":                    {shares("shop/me", "api", http, "192.0.2.1"), "[]"},
+		"twice":                            {both(shares("shop/me", "web", http, "192.0.2.1"), shares("shop/me", "web", http, "192.0.2.1")), "[192.0.2.1]"},
+		"a group on another load balancer": {func(a *Allocator) { a.Load(Holder{"avi", "shop/me", "web", http}, addrs("192.0.2.1")) }, "[]"},
+	} {
+		a := New(nil)
+		shares("shop/first", "web", https, "192.0.2.1")(a)
+		test.second(a)
+		if got := fmt.Sprint(append(a.Of(balancer, "shop/me"), a.Of("avi", "shop/me")...)); got != test.want {
+			t.Errorf("%s: %s, want %s", name, got, test.want)
+		}
+		if err := consistent(a); err != nil || a.Holders(addrs("192.0.2.1")[0])[0].Service != "shop/first" {
+			t.Errorf("%s: %v, %v", name, a.Holders(addrs("192.0.2.1")[0]), err)
 		}
 	}
 }
