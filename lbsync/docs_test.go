@@ -2,23 +2,19 @@ package lbsync
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/nplbridge/nplbridge/lbsync/internal/annotations"
 	"github.com/nplbridge/nplbridge/lbsync/internal/model"
 	"github.com/nplbridge/nplbridge/lbsync/internal/status"
-	"github.com/nplbridge/nplbridge/lbsync/internal/vip"
-	"github.com/nplbridge/nplbridge/providers"
 )
 
 // What a user can meet on an object is in the reference.
 func TestReferenceIsComplete(t *testing.T) {
 	words := map[string][]string{
-		"../docs/reference/conditions.md": {
-			status.Accepted, status.Programmed, status.ReasonAccepted, status.ReasonInvalidAnnotation, status.ReasonUnsupportedProtocol,
-			status.ReasonDisabled, status.ReasonManagedByOther, status.ReasonProgrammed, status.ReasonPending, status.ReasonNotAccepted, status.ReasonHeld,
-		},
+		"../docs/reference/conditions.md": slices.Concat([]string{status.Accepted, status.Programmed}, status.ConditionReasons(), status.EventReasons()),
 		"../docs/reference/service-annotations.md": {
 			annotations.LoadBalancerIPs, annotations.Algorithm, annotations.AssignedIPs, annotations.ManagedBy, annotations.EnabledBy, annotations.Finalizer,
 		},
@@ -26,12 +22,6 @@ func TestReferenceIsComplete(t *testing.T) {
 	conditions := words["../docs/reference/conditions.md"]
 	for _, reason := range model.Reasons() {
 		conditions = append(conditions, string(reason))
-	}
-	for _, reason := range vip.Reasons() {
-		conditions = append(conditions, string(reason))
-	}
-	for _, kind := range []providers.Kind{providers.Unavailable, providers.Throttled, providers.Conflict, providers.Rejected, providers.Misconfigured} {
-		conditions = append(conditions, "Provider"+string(kind))
 	}
 	words["../docs/reference/conditions.md"] = conditions
 	for file, wanted := range words {

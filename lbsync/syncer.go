@@ -129,7 +129,7 @@ func (s *Syncer) tell(key model.ServiceKey) {
 // Run works until ctx ends and then returns nil; an error means that it could not begin. Everything on the load balancer
 // stays as it is. While the API server does not answer, Run waits and touches nothing.
 func (s *Syncer) Run(ctx context.Context) error {
-	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: s.client.EventsV1()})
+	broadcaster := events.NewBroadcaster(status.Sink{EventSink: &events.EventSinkImpl{Interface: s.client.EventsV1()}})
 	defer broadcaster.Shutdown()
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
 		return fmt.Errorf("start recording Events: %w", err)
@@ -191,25 +191,39 @@ func (s *Syncer) work(ctx context.Context, b *balancer, fence func() (time.Time,
 // speak writes Services until ctx ends.
 func (s *Syncer) speak(ctx context.Context, recorder events.EventRecorder) {
 	c := &status.Controller{
-		Selection: s.watch.Selection, Instance: s.cfg.Instance, Client: s.client, Services: s.watch,
-		Recorder: recorder, Clock: s.clock, Log: s.log,
-		Report: func(key model.ServiceKey) (loop.Report, bool) {
-			if l := s.balancers[0].loop.Load(); l != nil {
-				return l.Report(key)
-			}
-			return loop.Report{}, false
-		},
-		Trouble: func() error {
-			if l := s.balancers[0].loop.Load(); l != nil {
-				return l.Health().Observe
-			}
-			return nil
-		},
+		Selection: s.watch.Selection, Instance: s.cfg.Instance, Balancers: s.views(), Client: s.client, Services: s.watch,
+		Claimants: s.watch.Index.Claimants, Recorder: recorder, Clock: s.clock, Log: s.log,
 	}
 	c.Init()
 	s.controller.Store(c)
 	defer s.controller.CompareAndSwap(c, nil)
 	c.Run(ctx)
+}
+
+// views returns the load balancers as the Lease holder sees them.
+func (s *Syncer) views() (out []status.Balancer) {
+	for _, b := range s.balancers {
+		view := status.Balancer{
+			Name: b.name, Capabilities: b.provider.Capabilities(),
+			Report: func(key model.ServiceKey) (loop.Report, bool) {
+				if l := b.loop.Load(); l != nil {
+					return l.Report(key)
+				}
+				return loop.Report{}, false
+			},
+			Trouble: func() error {
+				if l := b.loop.Load(); l != nil {
+					return l.Health().Observe
+				}
+				return nil
+			},
+		}
+		if a, ok := b.provider.(providers.Allocator); ok {
+			view.Allocator = status.Fenced(a, s.lease.Fence)
+		}
+		out = append(out, view)
+	}
+	return out
 }
 
 // ClusterUID returns what identifies the cluster: the UID of its Namespace kube-system.

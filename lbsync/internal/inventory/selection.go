@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -57,6 +58,9 @@ func (c Selection) On(s *corev1.Service) []string {
 func (c Selection) on(s *corev1.Service, wishes annotations.Wishes, problems []annotations.Problem) []string {
 	if s.Spec.Type == corev1.ServiceTypeExternalName || !c.inNamespace(s) {
 		return nil // an ExternalName has no Pods
+	}
+	if source := cmp.Or(wishes.Source, c.Source); s.Spec.Type == corev1.ServiceTypeNodePort && source == annotations.NodePortLocal && !wishes.Kept.Structure {
+		return nil // npl-agent and Antrea's give the Pods of such a Service no node ports
 	}
 	class := c.class(s)
 	attaching := s.Annotations[annotations.Pool] != "" || len(wishes.Attachments) > 0

@@ -15,126 +15,50 @@ import (
 
 	"github.com/nplbridge/nplbridge/agent/npl"
 	"github.com/nplbridge/nplbridge/lbsync/internal/annotations"
-	"github.com/nplbridge/nplbridge/lbsync/internal/inventory"
 	"github.com/nplbridge/nplbridge/lbsync/internal/loop"
-	"github.com/nplbridge/nplbridge/lbsync/internal/vip"
+	"github.com/nplbridge/nplbridge/lbsync/internal/model"
 	"github.com/nplbridge/nplbridge/providers"
 )
 
-// grace is how long a passing failure of the load balancer leaves Programmed as it is.
+// grace is how long a passing failure of a load balancer leaves Programmed as it is.
 const grace = 5 * time.Second
 
-// refusal is why a Service is not accepted as it is written.
-type refusal struct{ reason, message string }
-
-// request reads what addresses the Service asks for. A malformed annotation is a refusal, not a missing request.
-func request(s *corev1.Service) (vip.Request, *refusal) {
-	if ranges := s.Spec.LoadBalancerSourceRanges; len(ranges) > 0 {
-		return vip.Request{}, &refusal{ReasonSourceRanges, fmt.Sprintf("spec.loadBalancerSourceRanges (%s) cannot be enforced yet, so the "+
-			"Service is not served; remove the field to serve it to everybody", strings.Join(ranges, ", "))}
-	}
-	r := vip.Request{}
-	for _, family := range s.Spec.IPFamilies {
-		r.Families = append(r.Families, npl.Family(family))
-	}
-	if len(r.Families) == 0 {
-		r.Families = []npl.Family{npl.IPv4}
-	}
-	asked, where := s.Annotations[annotations.LoadBalancerIPs], "annotation "+annotations.LoadBalancerIPs
-	if asked == "" {
-		asked, where = s.Spec.LoadBalancerIP, "spec.loadBalancerIP"
-	}
-	if asked == "" {
-		return r, nil
-	}
-	addrs, err := annotations.ParseAddresses(asked)
-	if err != nil {
-		return r, &refusal{ReasonInvalidAnnotation, where + ": " + err.Error()}
-	}
-	r.Addresses = addrs
-	return r, nil
-}
-
-// claim returns the Service as it must be before anything of it is written to the load balancer: our finalizer, our
-// name, the addresses, and the request for node ports.
-func claim(s *corev1.Service, selection inventory.Selection, instance string, vips []netip.Addr) *corev1.Service {
-	out := s.DeepCopy()
-	if out.Annotations == nil {
-		out.Annotations = map[string]string{}
-	}
-	out.Annotations[annotations.ManagedBy] = selection.Manager
-	if len(vips) > 0 {
-		out.Annotations[annotations.AssignedIPs] = annotations.FormatAssigned(map[string][]netip.Addr{selection.Instances[0]: vips})
-		if !slices.Contains(out.Finalizers, annotations.Finalizer) {
-			out.Finalizers = append(out.Finalizers, annotations.Finalizer)
-		}
-	}
-	value, set := out.Annotations[npl.EnabledAnnotation]
-	switch {
-	case !set:
-		out.Annotations[npl.EnabledAnnotation] = "true"
-		out.Annotations[annotations.EnabledBy] = instance
-	case value != "true" && out.Annotations[annotations.EnabledBy] == instance:
-		delete(out.Annotations, annotations.EnabledBy) // somebody decided otherwise, so it is theirs now
-	}
-	return out
-}
-
-// letGo returns the Service without anything of ours in its metadata.
-func letGo(s *corev1.Service, instance string) *corev1.Service {
-	out := s.DeepCopy()
-	out.Finalizers = slices.DeleteFunc(out.Finalizers, func(f string) bool { return f == annotations.Finalizer })
-	delete(out.Annotations, annotations.ManagedBy)
-	delete(out.Annotations, annotations.AssignedIPs)
-	if out.Annotations[annotations.EnabledBy] == instance {
-		delete(out.Annotations, annotations.EnabledBy)
-		if npl.Enabled(out.Annotations) {
-			delete(out.Annotations, npl.EnabledAnnotation)
-		}
-	}
-	return out
-}
-
-// silence returns the Service without anything of ours in its status. held are its addresses, should the annotation that
-// says so be lost.
-func silence(s *corev1.Service, held []netip.Addr) *corev1.Service {
-	out := s.DeepCopy()
-	meta.RemoveStatusCondition(&out.Status.Conditions, Accepted)
-	meta.RemoveStatusCondition(&out.Status.Conditions, Programmed)
-	byInstance, err := annotations.ParseAssigned(out.Annotations[annotations.AssignedIPs], "")
-	assigned := slices.Concat(slices.Collect(maps.Values(byInstance))...)
-	if err != nil || len(assigned) == 0 {
-		assigned = held
-	}
-	ours := !slices.ContainsFunc(out.Status.LoadBalancer.Ingress, func(i corev1.LoadBalancerIngress) bool {
-		ip, err := netip.ParseAddr(i.IP)
-		return err != nil || !slices.Contains(assigned, ip)
-	})
-	if ours {
-		out.Status.LoadBalancer = corev1.LoadBalancerStatus{}
-	}
-	return out
+// served is a Service on one load balancer, with what it has been given there.
+type served struct {
+	stand
+	assigned addrs
+	refused  *refusal // why it has no address, or not the one that it asks for
 }
 
 // facts is what the status of a Service follows from.
 type facts struct {
-	refused *refusal
-	vips    []netip.Addr
-	report  loop.Report
-	trouble error // why the load balancer could not be read
+	record   model.Service
+	problems []annotations.Problem
+	on       []served // what the Service asks for, in the order of the configuration, and what it has left and is still there
+	had      addrs    // what the Service had, and a load balancer may still announce
+	// membersOnly is true when the Service only puts members into pools of others.
+	membersOnly bool
+	// waiting is since when something that may be over in a moment stands between the Service and Programmed; zero is not at all.
+	waiting time.Time
 	now     time.Time
+}
+
+// where names a load balancer in front of a message when the Service is on several.
+func (f facts) where(s served) string {
+	if len(f.on) < 2 {
+		return ""
+	}
+	return s.balancer.Name + ": "
 }
 
 // speak returns the Service with the status that follows from the facts, and when to look again though nothing happens;
 // zero is never.
 func speak(s *corev1.Service, f facts) (_ *corev1.Service, again time.Duration) {
 	out := s.DeepCopy()
-	setCondition(out, accepted(s, f.refused, f.report), f.now)
+	setCondition(out, accepted(s, f), f.now)
 	programmed, again := programmed(s, f)
 	setCondition(out, programmed, f.now)
-	if ingress := ingress(s, f.vips, f.report); f.report.Wanted || len(ingress) > 0 {
-		out.Status.LoadBalancer.Ingress = ingress
-	}
+	publish(out, f)
 	return out, again
 }
 
@@ -144,116 +68,342 @@ func setCondition(s *corev1.Service, c metav1.Condition, now time.Time) {
 	meta.SetStatusCondition(&s.Status.Conditions, c)
 }
 
-func accepted(s *corev1.Service, refused *refusal, report loop.Report) metav1.Condition {
+// accepted names everything that cannot be as the Service is written. Its reason is that of the first.
+func accepted(s *corev1.Service, f facts) metav1.Condition {
+	var all []refusal
+	for _, p := range f.problems {
+		all = append(all, refusal{ReasonInvalidAnnotation, p.String()})
+	}
+	for _, on := range f.on {
+		if on.refused != nil && on.wanted {
+			all = append(all, refusal{on.refused.reason, f.where(on) + on.refused.message})
+		}
+	}
+	if value, set := s.Annotations[npl.EnabledAnnotation]; set && value != "true" && f.record.Source == annotations.NodePortLocal {
+		all = append(all, refusal{ReasonDisabled, fmt.Sprintf(`annotation %s is %q, so this Service asks for no node ports, and only Pods that get them `+
+			`through another Service are members; remove it or set it to "true"`, npl.EnabledAnnotation, value)})
+	}
+	for _, on := range f.on {
+		if on.wanted && !on.abandoned {
+			all = append(all, impossible(on, f)...)
+		}
+	}
 	c := metav1.Condition{Type: Accepted, Status: metav1.ConditionFalse}
-	value, set := s.Annotations[npl.EnabledAnnotation]
-	_, algorithmErr := annotations.ParseAlgorithm(s.Annotations[annotations.Algorithm])
-	var unsupported []string
-	for _, p := range report.Ports {
-		if p.Unsupported {
-			unsupported = append(unsupported, fmt.Sprintf("%d/%s", p.Key.Port, p.Key.Protocol))
-		}
-	}
-	switch {
-	case refused != nil:
-		c.Reason, c.Message = refused.reason, refused.message
-	case algorithmErr != nil:
-		c.Reason, c.Message = ReasonInvalidAnnotation, "annotation "+annotations.Algorithm+": "+algorithmErr.Error()
-	case set && value != "true":
-		c.Reason = ReasonDisabled
-		c.Message = fmt.Sprintf(`annotation %s is %q, so this Service asks for no node ports, and only Pods that get them through another `+
-			`Service are members; remove it or set it to "true"`, npl.EnabledAnnotation, value)
-	case len(unsupported) > 0:
-		c.Reason = ReasonUnsupportedProtocol
-		rest := "the other ports are served"
-		if !servable(report) {
-			rest = "no port is served"
-		}
-		c.Message = "the load balancer cannot balance " + strings.Join(unsupported, ", ") + "; " + rest
-	case s.Spec.SessionAffinity == corev1.ServiceAffinityClientIP:
-		c.Reason, c.Message = ReasonSessionAffinity, "spec.sessionAffinity ClientIP is not supported yet; the Service is served without it"
-	default:
+	if len(all) == 0 {
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonAccepted, "the Service is served"
+		return c
 	}
+	var messages []string
+	for _, r := range all {
+		messages = append(messages, r.message)
+	}
+	c.Reason, c.Message = all[0].reason, strings.Join(messages, "; ")
 	return c
 }
 
+// impossible names what the load balancer cannot do for the Service's ports, those with the same trouble together.
+func impossible(on served, f facts) (out []refusal) {
+	ports := map[refusal][]string{}
+	for _, p := range on.report.Ports {
+		if p.Unsupported || p.Cannot != "" {
+			r := cannot(on, p, f)
+			ports[r] = append(ports[r], fmt.Sprintf("%d/%s", p.Key.Port, p.Key.Protocol))
+		}
+	}
+	order := []string{ReasonSourceRanges, ReasonUnsupportedProtocol, ReasonUnsupportedSetting}
+	for _, r := range slices.SortedFunc(maps.Keys(ports), func(a, b refusal) int {
+		return strings.Compare(fmt.Sprint(slices.Index(order, a.reason))+a.message, fmt.Sprint(slices.Index(order, b.reason))+b.message)
+	}) {
+		consequence := "the rest is served"
+		switch {
+		case r.reason == ReasonUnsupportedSetting:
+		case !on.servable():
+			consequence = "no port is served"
+		default:
+			consequence = "the other ports are served"
+		}
+		out = append(out, refusal{r.reason, fmt.Sprintf("%s%s: %s; %s", f.where(on), strings.Join(ports[r], ", "), r.message, consequence)})
+	}
+	return out
+}
+
+// cannot says why a port is not served, or not as it asks.
+func cannot(on served, p loop.PortReport, f facts) refusal {
+	r := refusal{ReasonUnsupportedSetting, p.Cannot}
+	switch {
+	case !p.Unsupported:
+	case !slices.Contains(on.balancer.Capabilities.Protocols, p.Key.Protocol):
+		r.reason = ReasonUnsupportedProtocol
+	case len(f.record.Wishes.Virtual.SourceRanges) > 0 && !on.balancer.Capabilities.Has(providers.SourceRanges):
+		r.reason = ReasonSourceRanges
+	}
+	if r.message == "" {
+		r.message = "the load balancer cannot balance " + string(p.Key.Protocol)
+	}
+	return r
+}
+
+// outcome is how a Service stands on one load balancer, in the words of Programmed.
+type outcome struct {
+	weight  int // the heaviest is the reason
+	reason  string
+	message string
+	passing bool
+	since   time.Time
+}
+
+// The weights. From failed on, Programmed is False.
+const (
+	fine = iota
+	nothing
+	pending
+	held
+	failed
+)
+
 func programmed(s *corev1.Service, f facts) (metav1.Condition, time.Duration) {
-	report := f.report
-	c := metav1.Condition{Type: Programmed, Status: metav1.ConditionFalse, Reason: ReasonPending, Message: "the load balancer has not confirmed it yet"}
-	if len(f.vips) == 0 {
-		c.Reason, c.Message = ReasonNotAccepted, "the Service has no address, see the condition "+Accepted
-		return c, 0
-	}
-	if !report.Wanted {
-		if f.refused != nil {
-			c.Reason, c.Message = ReasonNotAccepted, "the Service is not served, see the condition "+Accepted
-		}
-		if f.trouble != nil {
-			c.Reason, c.Message = reasonProviderPrefix+string(providers.KindOf(f.trouble)), f.trouble.Error()
-		}
-		return c, 0
-	}
-	if !servable(report) {
-		c.Reason, c.Message = ReasonNotAccepted, "no port can be served, see the condition "+Accepted
-		return c, 0
-	}
-	worst := slices.IndexFunc(report.Ports, func(p loop.PortReport) bool { return p.Problem != "" })
+	c := metav1.Condition{Type: Programmed, Status: metav1.ConditionFalse}
 	old := meta.FindStatusCondition(s.Status.Conditions, Programmed)
-	waiting := slices.ContainsFunc(report.Ports, func(p loop.PortReport) bool { return !p.Programmed && !p.Unsupported })
-	if worst < 0 && waiting { // for its turn, as planned
-		if old != nil {
-			return *old, 0
+	var all []outcome
+	for _, on := range f.on {
+		if on.abandoned {
+			continue
 		}
+		o := f.outcome(on)
+		o.message = f.where(on) + o.message
+		all = append(all, o)
+	}
+	some := slices.ContainsFunc(all, func(o outcome) bool { return o.weight != nothing })
+	if some { // what cannot be there at all is told by Accepted
+		all = slices.DeleteFunc(all, func(o outcome) bool { return o.weight == nothing })
+	}
+	if len(all) == 0 {
+		c.Reason, c.Message = ReasonNotAccepted, "the Service is on no load balancer"
 		return c, 0
 	}
-	if worst < 0 {
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonProgrammed, "the load balancer serves it at "+annotations.FormatAddresses(f.vips)
-		return c, 0
+	worst := slices.MaxFunc(all, func(a, b outcome) int { return a.weight - b.weight })
+	if wait := f.lenient(old, all, worst); wait > 0 {
+		return *old, wait
 	}
-	p := report.Ports[worst]
-	if age := f.now.Sub(p.Since); old != nil && old.Status == metav1.ConditionTrue && passing(report) && age < grace {
-		return *old, grace - age
+	if worst.weight == pending && old != nil && worst.since.IsZero() {
+		return *old, 0 // for its turn, as planned
 	}
-	c.Message = fmt.Sprintf("%d/%s: %s", p.Key.Port, p.Key.Protocol, p.Problem)
-	if c.Reason = ReasonHeld; p.Kind != "" {
-		c.Reason = reasonProviderPrefix + string(p.Kind)
+	var messages []string
+	for _, o := range all {
+		if o.weight == worst.weight {
+			messages = append(messages, o.message)
+		}
+	}
+	c.Reason, c.Message = worst.reason, strings.Join(messages, "; ")
+	if worst.weight == fine {
+		c.Status = metav1.ConditionTrue
 	}
 	return c, 0
 }
 
-// servable reports whether the load balancer can balance any port.
-func servable(report loop.Report) bool {
-	return slices.ContainsFunc(report.Ports, func(p loop.PortReport) bool { return !p.Unsupported })
+// lenient returns how long a Service that was programmed still counts as that, although something is in the way that may be over in a
+// moment.
+func (f facts) lenient(old *metav1.Condition, all []outcome, worst outcome) time.Duration {
+	if old == nil || old.Status != metav1.ConditionTrue {
+		return 0
+	}
+	since := f.now
+	for _, o := range all {
+		switch {
+		case o.weight == fine || o.weight == nothing:
+			continue
+		case !o.passing:
+			return 0
+		}
+		if !o.since.IsZero() && o.since.Before(since) {
+			since = o.since
+		}
+	}
+	if worst.weight == fine || worst.weight == pending && worst.since.IsZero() {
+		return 0
+	}
+	return grace - f.now.Sub(since)
 }
 
-// passing reports whether every problem is of a kind that may be over in a moment.
-func passing(report loop.Report) bool {
-	return !slices.ContainsFunc(report.Ports, func(p loop.PortReport) bool {
-		return p.Problem != "" && (p.Kind == providers.Rejected || p.Kind == providers.Misconfigured || p.Kind == "")
-	})
+// outcome says how the Service stands on one load balancer.
+func (f facts) outcome(on served) outcome {
+	switch r := on.report; {
+	case !on.wanted:
+		return f.leaving(on)
+	case !f.membersOnly && len(on.assigned) == 0:
+		return outcome{weight: nothing, reason: ReasonNotAccepted, message: "the Service has no address, see the condition " + Accepted}
+	case !r.Wanted && on.refused != nil && on.gone():
+		return outcome{weight: nothing, reason: ReasonNotAccepted, message: "the Service is not served, see the condition " + Accepted}
+	case !r.Wanted && on.trouble != nil:
+		return outcome{weight: failed, reason: reasonProviderPrefix + string(providers.KindOf(on.trouble)), message: on.trouble.Error()}
+	case !r.Wanted && on.refused != nil:
+		return f.leaving(on)
+	case !r.Wanted:
+		return outcome{weight: pending, reason: ReasonPending, message: "the load balancer has not confirmed it yet", passing: true}
+	case !on.servable():
+		return outcome{weight: nothing, reason: ReasonNotAccepted, message: "no port can be served, see the condition " + Accepted}
+	}
+	if o, bad := trouble(on); bad {
+		return o
+	}
+	waits := func(p loop.PortReport) bool { return !p.Programmed && !p.Unsupported }
+	if slices.ContainsFunc(on.report.Ports, waits) {
+		return outcome{weight: pending, reason: ReasonPending, message: "the load balancer has not confirmed it yet", passing: true}
+	}
+	if len(on.pending) > 0 {
+		return outcome{weight: pending, reason: ReasonPending, passing: true, since: f.waiting,
+			message: "not confirmed yet by the load balancer of " + strings.Join(on.pending, ", ")}
+	}
+	return outcome{weight: fine, reason: ReasonProgrammed, message: f.fine(on)}
 }
 
-// ingress lists the addresses that the load balancer has acknowledged for any port. Its ipMode is Proxy, because with
-// VIP kube-proxy would answer in the load balancer's place.
-func ingress(s *corev1.Service, vips []netip.Addr, report loop.Report) []corev1.LoadBalancerIngress {
+// fine says what is there.
+func (f facts) fine(on served) string {
+	text := "the load balancer serves it at " + annotations.FormatAddresses(on.assigned)
+	if f.membersOnly {
+		var pools []string
+		for _, p := range on.report.Ports {
+			if p.Attached != "" && !slices.Contains(pools, p.Attached) {
+				pools = append(pools, p.Attached)
+			}
+		}
+		text = "its members are in the pool " + strings.Join(pools, ", ")
+	}
+	if len(on.silent) > 0 {
+		text += "; nothing is heard of " + strings.Join(on.silent, ", ") + ", so what its load balancer has is not known"
+	}
+	return text
+}
+
+// leaving is the outcome where the Service is not to be any more.
+func (f facts) leaving(on served) outcome {
+	if o, bad := trouble(on); bad {
+		o.message = "waiting to remove it: " + o.message
+		return o
+	}
+	if on.trouble != nil && !on.gone() {
+		return outcome{weight: failed, reason: reasonProviderPrefix + string(providers.KindOf(on.trouble)), message: "waiting to remove it: " + on.trouble.Error()}
+	}
+	if !on.gone() {
+		message := "waiting to remove it from the load balancer"
+		if len(on.pending) > 0 {
+			message += " of " + strings.Join(on.pending, ", ")
+		}
+		return outcome{weight: pending, reason: ReasonPending, message: message, passing: true, since: f.waiting}
+	}
+	return outcome{weight: nothing, reason: ReasonNotAccepted, message: "nothing of it is left"}
+}
+
+// trouble is what stands between the Service and the load balancer: failures first, then what is held.
+func trouble(on served) (outcome, bool) {
+	var failing, holding []string
+	o := outcome{weight: failed, passing: on.passing()}
+	for _, p := range on.report.Ports {
+		name := fmt.Sprintf("%d/%s: ", p.Key.Port, p.Key.Protocol)
+		switch {
+		case p.Problem != "" && p.Kind != "":
+			if len(failing) == 0 {
+				o.reason = reasonProviderPrefix + string(p.Kind)
+			}
+			failing = append(failing, name+p.Problem)
+			if o.since.IsZero() || p.Since.Before(o.since) {
+				o.since = p.Since
+			}
+		case p.Guarded > 0:
+			holding = append(holding, fmt.Sprintf(`%s%d members are kept, whose loss nothing explains; to let them go, set the annotation %s: "true"`,
+				name, p.Guarded, annotations.AllowRemoval))
+		case p.Problem != "":
+			holding = append(holding, name+p.Problem)
+		}
+	}
+	switch {
+	case len(failing) > 0:
+		o.message = strings.Join(failing, "; ")
+		return o, true
+	case len(holding) > 0:
+		o.weight, o.reason, o.message, o.passing = held, ReasonHeld, strings.Join(holding, "; "), false
+		if slices.ContainsFunc(on.report.Ports, func(p loop.PortReport) bool { return p.Guarded > 0 }) {
+			o.reason = ReasonGuarded
+		}
+		return o, true
+	}
+	return outcome{}, false
+}
+
+// publish lists the addresses that a load balancer has acknowledged for any port: those assigned, and those that were published until now
+// and are still there, so that a Service whose address changes is reachable all the time. The ipMode is Proxy, because with VIP
+// kube-proxy would answer in the load balancer's place.
+func publish(s *corev1.Service, f facts) {
+	before, ours := published(s), slices.Clone(f.had)
+	var there addrs
 	var out []corev1.LoadBalancerIngress
-	for _, addr := range vips {
-		announced := slices.ContainsFunc(report.Ports, func(p loop.PortReport) bool { return slices.Contains(p.VIPs, addr) })
-		if !announced {
+	known := true
+	for _, on := range f.on {
+		ours = append(ours, on.assigned...)
+		if on.abandoned {
 			continue
 		}
-		entry := corev1.LoadBalancerIngress{IP: addr.String(), IPMode: ptr.To(corev1.LoadBalancerIPModeProxy)}
-		for _, port := range s.Spec.Ports {
-			status := corev1.PortStatus{Port: port.Port, Protocol: port.Protocol}
-			if slices.ContainsFunc(report.Ports, func(p loop.PortReport) bool {
-				return p.Unsupported && int32(p.Key.Port) == port.Port && string(p.Key.Protocol) == string(port.Protocol)
-			}) {
-				status.Error = new(portError)
+		known = known && on.reported
+		for _, addr := range announced(on) {
+			if !slices.Contains(there, addr) && (slices.Contains(on.assigned, addr) || slices.Contains(before.addrs, addr)) {
+				there = append(there, addr)
+				out = append(out, entry(s, on, addr, f))
 			}
-			entry.Ports = append(entry.Ports, status)
 		}
-		out = append(out, entry)
+	}
+	for _, i := range s.Status.LoadBalancer.Ingress {
+		ip, err := netip.ParseAddr(i.IP)
+		if err == nil && slices.Contains(there, ip) {
+			continue
+		}
+		// What the Service publishes beside what it has of us is somebody else's, where its virtual server is.
+		if !known || f.membersOnly && (err != nil || !slices.Contains(ours, ip)) {
+			out = append(out, i)
+		}
+	}
+	s.Status.LoadBalancer.Ingress = out
+}
+
+// announced returns the addresses that the load balancer has for any port, those assigned first.
+func announced(on served) (out addrs) {
+	for _, addr := range on.assigned {
+		if slices.ContainsFunc(on.report.Ports, func(p loop.PortReport) bool { return slices.Contains(p.VIPs, addr) }) {
+			out = append(out, addr)
+		}
+	}
+	for _, p := range on.report.Ports {
+		for _, addr := range p.VIPs {
+			if !slices.Contains(out, addr) {
+				out = append(out, addr)
+			}
+		}
 	}
 	return out
+}
+
+// entry publishes one address.
+func entry(s *corev1.Service, on served, addr netip.Addr, f facts) corev1.LoadBalancerIngress {
+	out := corev1.LoadBalancerIngress{IP: addr.String(), IPMode: ptr.To(corev1.LoadBalancerIPModeProxy)}
+	for _, port := range s.Spec.Ports {
+		status := corev1.PortStatus{Port: port.Port, Protocol: port.Protocol}
+		at := slices.IndexFunc(on.report.Ports, func(p loop.PortReport) bool {
+			return int32(p.Key.Port) == port.Port && string(p.Key.Protocol) == string(port.Protocol)
+		})
+		if at >= 0 {
+			status.Error = portError(on, on.report.Ports[at], addr, f)
+		}
+		out.Ports = append(out.Ports, status)
+	}
+	return out
+}
+
+// portError says why a port does not answer at the address, if that is going to stay so.
+func portError(on served, p loop.PortReport, addr netip.Addr, f facts) *string {
+	switch {
+	case p.Unsupported:
+		return ptr.To(portErrorPrefix + cannot(on, p, f).reason)
+	case p.Problem != "" && p.Kind != "" && !passes(p.Kind) && !slices.Contains(p.VIPs, addr):
+		return ptr.To(portErrorPrefix + reasonProviderPrefix + string(p.Kind))
+	}
+	return nil
 }

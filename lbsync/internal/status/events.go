@@ -20,37 +20,89 @@ const (
 	maxNoteBytes = 1000    // the API server takes 1 kB
 )
 
-// announce makes an Event of every condition that has changed its mind.
+// announce makes an Event of every condition that has changed its mind, and of one that refuses something else than before.
 func (c *Controller) announce(at, before, after *corev1.Service) {
 	for _, kind := range []string{Accepted, Programmed} {
 		old, now := meta.FindStatusCondition(before.Status.Conditions, kind), meta.FindStatusCondition(after.Status.Conditions, kind)
-		if now == nil || old != nil && old.Status == now.Status && old.Reason == now.Reason {
+		if now == nil || old != nil && old.Status == now.Status && old.Reason == now.Reason && (kind == Programmed || old.Message == now.Message) {
 			continue
 		}
 		good := now.Status == metav1.ConditionTrue
-		if now.Reason == ReasonPending || now.Reason == ReasonNotAccepted || good && kind == Accepted && old == nil {
+		if now.Reason == ReasonPending || now.Reason == ReasonNotAccepted || good && kind == Accepted && (old == nil || old.Status == now.Status) {
 			continue // nothing that anybody has to know
 		}
 		level := corev1.EventTypeWarning
 		if good {
 			level = corev1.EventTypeNormal
 		}
-		c.Recorder.Eventf(reference("Service", at.Namespace, at.Name, at.UID), nil, level, now.Reason, actionServe, "%s", note(now.Message))
+		c.event(at, level, now.Reason, now.Message)
+	}
+}
+
+// event makes an Event on a Service.
+func (c *Controller) event(s *corev1.Service, level, reason, message string) {
+	text := note(message)
+	c.Recorder.Eventf(Regarding("Service", s.Namespace, s.Name, s.UID, text), nil, level, reason, actionServe, "%s", text)
+}
+
+// once makes an Event on a Service of what is so, unless it was told already. What stopped being so, for which the message is empty, is
+// told again when it comes back. The first word of cause is the Event's reason.
+func (c *Controller) once(s *corev1.Service, cause, message string) {
+	key := keyOf(s)
+	c.mu.Lock()
+	was := c.said[key][cause]
+	switch {
+	case message == "":
+		delete(c.said[key], cause)
+	case c.said[key] == nil:
+		c.said[key] = map[string]string{cause: message}
+	default:
+		c.said[key][cause] = message
+	}
+	c.mu.Unlock()
+	if message != "" && message != was {
+		reason, _, _ := strings.Cut(cause, " ")
+		c.event(s, corev1.EventTypeWarning, reason, message)
 	}
 }
 
 // yield says, once, that the Service is left to another lbsync. It is no condition: two that both think the Service is
 // theirs would overwrite each other's for ever.
-func (c *Controller) yield(s *corev1.Service, key model.ServiceKey, other string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.yielded[key] == other {
-		return
-	}
-	c.yielded[key] = other
-	c.Recorder.Eventf(reference("Service", s.Namespace, s.Name, s.UID), nil, corev1.EventTypeWarning, ReasonManagedByOther, actionServe,
-		"%s", note(fmt.Sprintf("lbsync %q manages this Service; if that one is gone for good, remove the annotation %s", other, annotations.ManagedBy)))
+func (c *Controller) yield(s *corev1.Service, other string) {
+	c.once(s, ReasonManagedByOther, fmt.Sprintf("lbsync %q manages this Service; if that one is gone for good, remove the annotation %s",
+		other, annotations.ManagedBy))
 }
+
+// remark says, once, why a Service that asks for us in some way is not served, or will have no members.
+func (c *Controller) remark(s *corev1.Service, r model.Service) {
+	pool, asks := s.Annotations[annotations.Pool], ""
+	if s.Annotations[annotations.Providers] != "" {
+		asks = annotations.Providers
+	}
+	if pool != "" {
+		asks = annotations.Pool
+	}
+	ours, unsupported, selectorless := r.Ours() && !r.Deleting, "", ""
+	switch {
+	case asks == "" || r.Deleting || ours:
+	case s.Spec.Type == corev1.ServiceTypeExternalName:
+		unsupported = fmt.Sprintf("annotation %s: a Service of type ExternalName has no Pods to put into a pool, so it is left alone; remove the annotation", asks)
+	case s.Spec.Type == corev1.ServiceTypeNodePort && r.Source == NodePortLocal:
+		unsupported = fmt.Sprintf("annotation %s: the Pods of a Service of type NodePort get no node ports of their own, so it is left alone; make it a "+
+			"ClusterIP, or set %s: NodePort", asks, annotations.ServiceType)
+	}
+	if ours && len(r.Selector) == 0 && r.Source != NodePort {
+		selectorless = "the Service has no selector, so no Pod is a member and nothing answers behind it; give it one, or set " + annotations.ServiceType + ": NodePort"
+	}
+	c.once(s, ReasonUnsupportedType, unsupported)
+	c.once(s, ReasonNoSelector, selectorless)
+}
+
+// Sources that what we say depends on.
+const (
+	NodePortLocal = annotations.NodePortLocal
+	NodePort      = annotations.NodePort
+)
 
 // tell makes an Event, on the Pod, of every refusal that has not been told yet.
 func (c *Controller) tell(s *corev1.Service, key model.ServiceKey, refusals []model.Refusal) {
@@ -58,18 +110,29 @@ func (c *Controller) tell(s *corev1.Service, key model.ServiceKey, refusals []mo
 	defer c.mu.Unlock()
 	before, now := c.told[key], map[model.Refusal]bool{}
 	for _, r := range refusals {
-		if r.Reason.Passing() {
+		if r.Reason.Passing() || now[r] {
 			continue
 		}
 		now[r] = true
 		if !before[r] {
-			pod := reference("Pod", key.Namespace, r.PodName(), types.UID(r.PodUID))
-			c.Recorder.Eventf(pod, reference("Service", s.Namespace, s.Name, s.UID), corev1.EventTypeWarning, string(r.Reason), actionAdmit,
-				"%s", note(r.Sentence()))
+			text := note(r.Sentence())
+			c.Recorder.Eventf(Regarding("Pod", key.Namespace, r.PodName(), types.UID(r.PodUID), text), reference("Service", s.Namespace, s.Name, s.UID),
+				corev1.EventTypeWarning, string(r.Reason), actionAdmit, "%s", text)
 		}
 	}
 	if c.told[key] = now; len(now) == 0 {
 		delete(c.told, key)
+	}
+}
+
+// rest drops what was told about a Service that nothing is left of; what is wrong with a Service that is still there was told already.
+func (c *Controller) rest(key model.ServiceKey, there bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.told, key)
+	delete(c.since, key)
+	if !there {
+		delete(c.said, key)
 	}
 }
 
