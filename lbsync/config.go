@@ -55,6 +55,8 @@ type Config struct {
 	LeaseNamespace, LeaseName string
 	// Identity of this process in the Lease; required, unique.
 	Identity string
+
+	retiring bool // see Cleanup
 }
 
 // PortRange is an inclusive range of ports; zero is none.

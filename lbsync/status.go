@@ -126,12 +126,19 @@ func (b *balancer) document() (document.Provider, map[model.ServiceKey]loop.Repo
 		return p, nil
 	}
 	h := l.Health()
-	p.Writing, p.Ready, p.RemovalsHeld = true, h.Ready, h.Held
+	p.Writing, p.Ready, p.RemovalsHeld, p.Foreign = true, h.Ready, h.Held, h.Foreign
+	p.Planned = document.Changes(l.Planned())
 	if !h.LastObserve.IsZero() {
 		p.LastObserve = &h.LastObserve
 	}
 	if h.Observe != nil {
 		p.Problem, p.ProblemKind = h.Observe.Error(), string(providers.KindOf(h.Observe))
+	}
+	if ports, ok := l.Holdings(); ok {
+		p.Watermark = &document.Watermark{Seen: ports.Seen, Waiting: ports.Waiting}
+		for _, port := range ports.Held {
+			p.Watermark.Held = append(p.Watermark.Held, fmt.Sprintf("%s %d/%s %s", port.Node, port.Port, port.Protocol, port.Family))
+		}
 	}
 	return p, l.Reports()
 }

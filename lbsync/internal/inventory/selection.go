@@ -27,6 +27,8 @@ type Selection struct {
 	NamespaceSelector map[string]string // labels of the Namespaces whose Services are ours; empty selects all
 	BlockedNamespaces []string          // whose Services are never ours
 	DrainOnCordon     bool              // a cordoned Node drains like one with annotations.Drain
+	// Nothing is true when no Service is ours any more: everything is to be taken back.
+	Nothing bool
 
 	// labelsOf returns the labels of a Namespace; known is false until it was seen. Watch sets it where a selector is given.
 	labelsOf func(namespace string) (labels map[string]string, known bool)
@@ -56,7 +58,7 @@ func (c Selection) On(s *corev1.Service) []string {
 }
 
 func (c Selection) on(s *corev1.Service, wishes annotations.Wishes, problems []annotations.Problem) []string {
-	if s.Spec.Type == corev1.ServiceTypeExternalName || !c.inNamespace(s) {
+	if c.Nothing || s.Spec.Type == corev1.ServiceTypeExternalName || !c.inNamespace(s) {
 		return nil // an ExternalName has no Pods
 	}
 	if source := cmp.Or(wishes.Source, c.Source); s.Spec.Type == corev1.ServiceTypeNodePort && source == annotations.NodePortLocal && !wishes.Kept.Structure {
