@@ -77,7 +77,7 @@ func (s *Sim) virtualServers() []VirtualStatus {
 func (s *Sim) poolStatus(p *mcp.Object) PoolStatus {
 	out := PoolStatus{Name: p.FullPath(), Description: p.Text("description"), Monitor: p.Text("monitor")}
 	for _, m := range p.Children {
-		r := s.runtime[runtimeKey(p.FullPath(), m.FullPath())]
+		r := s.runtimeOf(p, m)
 		row := MemberStatus{Name: m.FullPath(), Address: m.Text("address"), Port: mcp.PortOf(m), Reason: r.reason, Connections: r.connections}
 		row.Session, row.State = s.readBack(p, m)
 		if available, enabled := s.availability(p, m); available != "offline" && row.State != string(Checking) && enabled == "enabled" {

@@ -21,6 +21,12 @@ const (
 	Unwell   Health = "down"
 )
 
+// poolRuntime is what a device knows of a pool beside its configuration.
+type poolRuntime struct {
+	as      *mcp.Object // how the pool was when its members were looked at
+	members map[string]memberRuntime
+}
+
 // memberRuntime is what a device knows of a member beside its configuration.
 type memberRuntime struct {
 	since       time.Time // when it came, or was given other monitors
@@ -30,43 +36,43 @@ type memberRuntime struct {
 	connections int
 }
 
-func runtimeKey(pool, member string) string { return pool + " " + member }
-
 // settle begins the runtime of members that are new and forgets that of those that are gone. The caller holds the lock.
 func (s *Sim) settle() {
 	now := s.cfg.Clock.Now()
-	present := 0
-	for _, pool := range s.config.List("ltm/pool") {
+	for pool := range s.config.All("ltm/pool") {
+		before := s.runtime[pool.FullPath()]
+		if before.as == pool {
+			continue
+		}
+		after := poolRuntime{pool, make(map[string]memberRuntime, len(pool.Children))}
 		for _, m := range pool.Children {
-			present++
-			key, monitors := runtimeKey(pool.FullPath(), m.FullPath()), m.Text("monitor")+"|"+pool.Text("monitor")
-			have, known := s.runtime[key]
-			if known && have.monitors == monitors {
-				continue
+			have, known := before.members[m.FullPath()]
+			if monitors := m.Text("monitor") + "|" + pool.Text("monitor"); !known || have.monitors != monitors {
+				made := memberRuntime{since: now, monitors: monitors, connections: have.connections}
+				if m.Text("state") == "user-up" && !known {
+					made.health = Healthy // a member that is made with a state skips its first check
+				}
+				have = made
 			}
-			health := Health("")
-			if m.Text("state") == "user-up" && !known {
-				health = Healthy // a member that is made with a state skips its first check
-			}
-			s.runtime[key] = memberRuntime{since: now, monitors: monitors, health: health, connections: have.connections}
+			after.members[m.FullPath()] = have
+		}
+		s.runtime[pool.FullPath()] = after
+	}
+	for path := range s.runtime {
+		if s.config.Find("ltm/pool", path) == nil {
+			delete(s.runtime, path)
 		}
 	}
-	if len(s.runtime) == present {
-		return
-	}
-	keep := make(map[string]memberRuntime, present)
-	for _, pool := range s.config.List("ltm/pool") {
-		for _, m := range pool.Children {
-			key := runtimeKey(pool.FullPath(), m.FullPath())
-			keep[key] = s.runtime[key]
-		}
-	}
-	s.runtime = keep
+}
+
+// runtimeOf is what is known of a member.
+func (s *Sim) runtimeOf(pool, m *mcp.Object) memberRuntime {
+	return s.runtime[pool.FullPath()].members[m.FullPath()]
 }
 
 // health is that of a member with monitors.
 func (s *Sim) health(pool, m *mcp.Object, monitors []*mcp.Object) Health {
-	r := s.runtime[runtimeKey(pool.FullPath(), m.FullPath())]
+	r := s.runtimeOf(pool, m)
 	if r.health != "" {
 		return r.health
 	}
@@ -127,13 +133,12 @@ func (s *Sim) SetConnections(pool, member string, n int) error {
 func (s *Sim) setRuntime(pool, member string, change func(*memberRuntime)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := runtimeKey(pool, member)
-	r, known := s.runtime[key]
+	r, known := s.runtime[pool].members[member]
 	if !known {
 		return fmt.Errorf("no member %s in pool %s", member, pool)
 	}
 	change(&r)
-	s.runtime[key] = r
+	s.runtime[pool].members[member] = r
 	return nil
 }
 
@@ -191,7 +196,7 @@ func (v view) entries(owner, o *mcp.Object) map[string]any {
 			if available, _ := v.s.availability(o, m); available == "available" {
 				up++
 			}
-			total += v.s.runtime[runtimeKey(o.FullPath(), m.FullPath())].connections
+			total += v.s.runtimeOf(o, m).connections
 		}
 		state := "unknown"
 		switch {
@@ -211,7 +216,7 @@ func (v view) entries(owner, o *mcp.Object) map[string]any {
 func (v view) memberEntries(pool, m *mcp.Object) map[string]any {
 	_, state := v.s.readBack(pool, m)
 	available, enabled := v.s.availability(pool, m)
-	r := v.s.runtime[runtimeKey(pool.FullPath(), m.FullPath())]
+	r := v.s.runtimeOf(pool, m)
 	session := "enabled"
 	if enabled != "enabled" {
 		session = "user-disabled"

@@ -34,8 +34,8 @@ type Sim struct {
 	mu           sync.RWMutex
 	config       *mcp.Configuration
 	saved        mcp.Snapshot
-	savedAt      int64                    // generation of what was saved
-	runtime      map[string]memberRuntime // by pool and member
+	savedAt      int64                  // generation of what was saved
+	runtime      map[string]poolRuntime // by full path
 	transactions *transactions
 	tasks        *tasks
 	mode         Mode
@@ -53,7 +53,7 @@ func New(cfg Config) (*Sim, error) {
 	}
 	s := &Sim{
 		cfg: cfg, tokens: newTokens(cfg), writing: make(chan struct{}, 1), delay: cfg.Delay, watch: make(chan struct{}),
-		config: mcp.New(cfg.Rules.configuration()), runtime: map[string]memberRuntime{}, transactions: newTransactions(), tasks: newTasks(),
+		config: mcp.New(cfg.Rules.configuration()), runtime: map[string]poolRuntime{}, transactions: newTransactions(), tasks: newTasks(),
 	}
 	s.cluster = newCluster(s)
 	if err := s.seed(); err != nil {

@@ -100,7 +100,7 @@ func (s *Sim) keep() { s.saved, s.savedAt = s.config.Snapshot(), s.config.Genera
 func (s *Sim) Reboot() {
 	s.mu.Lock()
 	s.config.Restore(s.saved, true)
-	s.runtime, s.transactions, s.tasks = map[string]memberRuntime{}, newTransactions(), newTasks()
+	s.runtime, s.transactions, s.tasks = map[string]poolRuntime{}, newTransactions(), newTasks()
 	s.settle()
 	s.changed()
 	s.mu.Unlock()

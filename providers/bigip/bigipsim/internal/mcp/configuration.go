@@ -3,6 +3,7 @@
 package mcp
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -159,6 +160,9 @@ func (c *Configuration) List(kind string) []*Object {
 	}
 	return out
 }
+
+// All are the objects of a kind in no order.
+func (c *Configuration) All(kind string) iter.Seq[*Object] { return maps.Values(c.objects[kind]) }
 
 // put stores an object in place of the one at the same path.
 func (c *Configuration) put(o *Object) {

@@ -56,6 +56,8 @@ type Kind struct {
 	Loose bool
 	// Local objects belong to the device and are not synchronised.
 	Local bool
+
+	byName map[string]Property
 }
 
 // Element returns the last part of the path.
@@ -67,11 +69,24 @@ func (k *Kind) Type() string {
 }
 
 func (k *Kind) property(name string) (Property, bool) {
-	i := slices.IndexFunc(k.Properties, func(p Property) bool { return p.Name == name })
-	if i < 0 {
-		return Property{}, false
+	p, ok := k.byName[name]
+	return p, ok
+}
+
+// indexed finds properties by name in the kinds and their children.
+func indexed(kinds []*Kind) []*Kind {
+	for _, k := range kinds {
+		for _, one := range []*Kind{k, k.Child} {
+			if one == nil {
+				continue
+			}
+			one.byName = map[string]Property{}
+			for _, p := range one.Properties {
+				one.byName[p.Name] = p
+			}
+		}
 	}
-	return k.Properties[i], true
+	return kinds
 }
 
 // leadsTo reports whether the property may refer to objects of that kind.
@@ -139,7 +154,7 @@ func endpoint() []Property {
 }
 
 // Kinds are all there are, in the order in which they may refer to each other.
-var Kinds = slices.Concat([]*Kind{
+var Kinds = indexed(slices.Concat([]*Kind{
 	{Path: partitionPath, Label: "Partition", Unfoldered: true, Properties: []Property{str("description"), whole("defaultRouteDomain", 0)}},
 	{Path: folderPath, Label: "folder", Properties: []Property{
 		str("description"), strDefault("deviceGroup", "none"), strDefault("trafficGroup", "/Common/traffic-group-1"),
@@ -187,7 +202,7 @@ var Kinds = slices.Concat([]*Kind{
 	{Path: "cm/traffic-group", Label: "traffic group", Properties: []Property{
 		str("description"), oneOf("autoFailbackEnabled", "false", "true"), whole("autoFailbackTime", 60), whole("haLoadFactor", 1), strDefault("isFloating", "true").readOnly(), strDefault("mac", "none"), whole("unitId", 1),
 	}},
-}, monitorKinds(), looseKinds())
+}, monitorKinds(), looseKinds()))
 
 var loadBalancingModes = []string{
 	"dynamic-ratio-member", "dynamic-ratio-node", "fastest-app-response", "fastest-node", "least-connections-member", "least-connections-node",

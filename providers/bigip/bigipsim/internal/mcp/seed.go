@@ -41,6 +41,7 @@ func (c *Configuration) seed() {
 		{profilePath + "client-ssl", "clientssl", nil},
 		{profilePath + "server-ssl", "serverssl", nil},
 		{profilePath + "one-connect", "oneconnect", nil},
+		{"ltm/rule", "_sys_https_redirect", map[string]any{"apiAnonymous": "when HTTP_REQUEST { HTTP::redirect https://[getfield [HTTP::host] : 1][HTTP::uri] }"}},
 		{persistPath + "source-addr", "source_addr", nil},
 		{persistPath + "dest-addr", "dest_addr", nil},
 		{persistPath + "cookie", "cookie", nil},

@@ -17,7 +17,7 @@ type Destination struct {
 
 // DestinationOf returns the destination of a stored virtual server.
 func (c *Configuration) DestinationOf(v *Object) Destination {
-	d, _ := c.parseDestination(v, c.shownDomain) // it was parsed before it was stored
+	d, _ := v.Properties["_destination"].(Destination)
 	return d
 }
 
@@ -62,6 +62,7 @@ func (c *Configuration) completeVirtual(o, old *Object, d decoded) *Error {
 	if to.Path.Partition != o.Partition && to.Path.Partition != "Common" {
 		return refuse(otherPartition, "Virtual Server %s in partition %s cannot reference Virtual Address %s in partition %s", o, o.Partition, to.Path, to.Path.Partition)
 	}
+	o.Properties["_destination"] = to
 	o.Properties["destination"] = to.Path.In() + "/" + naming.Join(to.Path.Name, to.Port)
 	anySource, mask := "0.0.0.0/0", "255.255.255.255"
 	if to.Address.IP.Is6() {

@@ -109,10 +109,10 @@ func (p Path) In() string {
 	return "/" + p.Partition + "/" + p.Folder
 }
 
+var escaper = strings.NewReplacer("/", "~", "%", "%25", "?", "%3F", "#", "%23", " ", "%20")
+
 // Escape writes a full path as an element of a URL, "~Common~web", with "%" as "%25".
-func Escape(path string) string {
-	return strings.NewReplacer("/", "~", "%", "%25", "?", "%3F", "#", "%23", " ", "%20").Replace(path)
-}
+func Escape(path string) string { return escaper.Replace(path) }
 
 // Unescape reads an element of a URL that was decoded already: "~Common~web" is a full path, anything else a name.
 func Unescape(element string) string {
