@@ -70,6 +70,7 @@ func newSyncer(cfg Config, client kubernetes.Interface, balancers map[string]pro
 		NamespaceSelector: cfg.NamespaceSelector,
 		BlockedNamespaces: cfg.BlockedNamespaces,
 		DrainOnCordon:     cfg.DrainOnCordon,
+		Nothing:           cfg.retiring,
 	}
 	if cfg.HandleUnclassed {
 		selection.Unclassed = cfg.Providers[0]
