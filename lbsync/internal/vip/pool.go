@@ -82,7 +82,9 @@ func (p Pool) refuses(r Request) string {
 }
 
 // MayHave reports whether the Service may have an address as far as the pools are concerned.
-func MayHave(pools []Pool, r Request, addr netip.Addr) bool { return New(pools).lies(r, addr) == nil }
+func MayHave(pools []Pool, r Request, addr netip.Addr) bool {
+	return (&Allocator{pools: pools}).lies(r, addr) == nil
+}
 
 // has reports whether the pool has addresses of the family at all.
 func (p Pool) has(family npl.Family) bool {

@@ -200,6 +200,11 @@ func TestAssign(t *testing.T) {
 		if err := consistent(a); err != nil {
 			t.Errorf("%s: %v", test.name, err)
 		}
+		for _, addr := range test.ask.Addresses {
+			if may := MayHave(test.pools, test.ask, addr); may == (test.reason == Outside || test.reason == NotAllowed) && test.reason != Family {
+				t.Errorf("%s: may have %s: %t", test.name, addr, may)
+			}
+		}
 	}
 }
 
