@@ -162,7 +162,7 @@ func TestWrongAnnotations(t *testing.T) {
 		Weight:              {"5": {"nothing", "set it on the Pod"}},
 		Drain:               {"true": {"nothing", "set it on the Node"}},
 
-		"nplbridge.io/algoritm":           {"RoundRobin": {"nothing", "did you mean nplbridge.io/algorithm?"}},
+		"nplbridge.io/algorithms":         {"RoundRobin": {"nothing", "did you mean nplbridge.io/algorithm?"}},
 		"nplbridge.io/monitor-retries":    {"3": {"nothing", "there is no annotation of this name"}},
 		"nplbridge.io/":                   {"x": {"nothing", "there is no annotation of this name"}},
 		"avii.nplbridge.io/x":             {"y": {"nothing", "did you mean avi?; there are avi, bigip, haproxy"}},

@@ -35,7 +35,7 @@ func seeds() (out []string) {
 	for _, a := range Aliases() {
 		out = append(out, a.Name+"=192.0.2.1", a.Name+`={"type":"http","send":"GET / HTTP/1.1\r\nHost: x","interval":5,"timeout":16}`)
 	}
-	return append(out, strings.Join(all, "\n"), "avi.nplbridge.io/a=b\nx.nplbridge.io/c=d\nalgoritm=x", legacyRanges+"=10.0.0.0/8,::/0")
+	return append(out, strings.Join(all, "\n"), "avi.nplbridge.io/a=b\nx.nplbridge.io/c=d\nalgorithms=x", legacyRanges+"=10.0.0.0/8,::/0")
 }
 
 // Whatever the annotations are, the answer is one that the model can work with, and nothing is wrong in silence.
