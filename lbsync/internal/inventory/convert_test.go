@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"errors"
 	"net/netip"
 	"reflect"
 	"testing"
@@ -74,6 +75,25 @@ func TestPod(t *testing.T) {
 		if got := Pod(p); got.Weight != 0 || len(got.Problems) != 1 || got.Problems[0].Key != annotations.Weight {
 			t.Errorf("weight %q: %d, problems %+v", weight, got.Weight, got.Problems)
 		}
+	}
+}
+
+// What a list is relieved of is nothing that is read.
+func TestLighten(t *testing.T) {
+	pod, node := fullPod(), apiNode("n1")
+	node.ManagedFields, node.Status.Images = pod.ManagedFields, []corev1.ContainerImage{{Names: []string{"x"}}}
+	wantPod, wantNode := Pod(pod), Selection{}.Node(node)
+	if err := errors.Join(lighten(pod), lighten(node), lighten(apiService("shop", "web", "web"))); err != nil {
+		t.Fatal(err)
+	}
+	if got := Pod(pod); !reflect.DeepEqual(got, wantPod) {
+		t.Errorf("Pod\n%+v\nwant\n%+v", got, wantPod)
+	}
+	if got := (Selection{}).Node(node); !reflect.DeepEqual(got, wantNode) {
+		t.Errorf("Node\n%+v\nwant\n%+v", got, wantNode)
+	}
+	if pod.ManagedFields != nil || pod.Spec.Containers[0].Image != "" || node.ManagedFields != nil || node.Status.Images != nil {
+		t.Error("not relieved of what is large")
 	}
 }
 

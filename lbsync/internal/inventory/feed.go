@@ -37,7 +37,8 @@ func (f *Feed) Close() {
 func (f *Feed) Dirty() <-chan struct{} { return f.wakeUp }
 
 // TakeDirty returns the Services that became dirty since the last call, with the time of the first change to each, and the
-// resourceVersion of Pods up to which every change is in what was ever returned; empty before the first whole answer.
+// resourceVersion of Pods up to which every change is in what was ever returned; empty before the first whole answer. It goes back only
+// when the API server itself was set back to a backup. That it advances while nothing becomes dirty is not signalled.
 func (f *Feed) TakeDirty() (dirty map[model.ServiceKey]time.Time, seen string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -71,8 +72,10 @@ func (c Selection) on(s *corev1.Service, wishes annotations.Wishes, problems []a
 	}
 	var out []string
 	switch {
-	case wishes.Kept.Structure && slices.ContainsFunc(problems, aboutInstances):
+	case wishes.Kept.Structure && wrong(problems, annotations.Pool):
 		out = slices.Clone(c.Instances) // whichever it is on, it stays there
+	case wishes.Kept.Structure && wrong(problems, annotations.Providers):
+		out = c.holding(s, class)
 	case len(wishes.Attachments) > 0:
 		for _, a := range wishes.Attachments {
 			out = append(out, a.Instance)
@@ -88,9 +91,21 @@ func (c Selection) on(s *corev1.Service, wishes annotations.Wishes, problems []a
 	return slices.Compact(out)
 }
 
-// aboutInstances reports whether the problem is with an annotation that names provider instances.
-func aboutInstances(p annotations.Problem) bool {
-	return p.Key == annotations.Providers || p.Key == annotations.Pool
+// wrong reports whether there is a problem with the annotation.
+func wrong(problems []annotations.Problem, key string) bool {
+	return slices.ContainsFunc(problems, func(p annotations.Problem) bool { return p.Key == key })
+}
+
+// holding returns the instances on which the Service has addresses; the one of its class when it has none.
+func (c Selection) holding(s *corev1.Service, class string) []string {
+	assigned, err := annotations.ParseAssigned(s.Annotations[annotations.AssignedIPs], c.Instances[0])
+	if err != nil {
+		return slices.Clone(c.Instances)
+	}
+	if len(assigned) == 0 {
+		return []string{class}
+	}
+	return slices.Collect(maps.Keys(assigned))
 }
 
 // class returns the instance that a Service of type LoadBalancer is for by its class, or "".
