@@ -2,7 +2,12 @@ package lbsync
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,12 +21,14 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nplbridge/nplbridge/lbsync/internal/annotations"
+	"github.com/nplbridge/nplbridge/lbsync/internal/applied"
 	"github.com/nplbridge/nplbridge/lbsync/internal/inventory"
 	"github.com/nplbridge/nplbridge/lbsync/internal/lease"
 	"github.com/nplbridge/nplbridge/lbsync/internal/loop"
 	"github.com/nplbridge/nplbridge/lbsync/internal/model"
 	"github.com/nplbridge/nplbridge/lbsync/internal/status"
 	"github.com/nplbridge/nplbridge/lbsync/internal/vip"
+	"github.com/nplbridge/nplbridge/lbsync/internal/watermarks"
 	"github.com/nplbridge/nplbridge/providers"
 )
 
@@ -38,6 +45,7 @@ type Syncer struct {
 	balancers []*balancer // in the order of Config.Providers
 	leader    prometheus.Gauge
 
+	settings   atomic.Pointer[Config] // as of the last Reload
 	leading    atomic.Bool
 	controller atomic.Pointer[status.Controller] // nil unless leading
 }
@@ -48,6 +56,7 @@ type balancer struct {
 	provider providers.Provider
 	local    bool
 	metrics  *loop.Metrics
+	marks    *watermarks.Metrics
 	loop     atomic.Pointer[loop.Loop] // nil before it runs, and where another leads a remote load balancer
 }
 
@@ -86,13 +95,18 @@ func newSyncer(cfg Config, client kubernetes.Interface, balancers map[string]pro
 		cfg: cfg, client: client, log: log, clock: clk, watch: watch,
 		leader: prometheus.NewGauge(prometheus.GaugeOpts{Name: "lbsync_leader", Help: "1 where the Lease is held, else 0."}),
 	}
+	s.settings.Store(&cfg)
 	for _, name := range cfg.Providers {
-		metrics, err := loop.NewMetrics(prometheus.WrapRegistererWith(prometheus.Labels{"provider": name}, reg))
-		if err != nil {
+		labelled := prometheus.WrapRegistererWith(prometheus.Labels{"provider": name}, reg)
+		metrics, err := loop.NewMetrics(labelled)
+		marks, also := watermarks.NewMetrics(labelled, clk)
+		if err := errors.Join(err, also); err != nil {
 			return nil, fmt.Errorf("register metrics of provider %s: %w", name, err)
 		}
 		provider := balancers[name]
-		s.balancers = append(s.balancers, &balancer{name: name, provider: provider, local: provider.Capabilities().Local, metrics: metrics})
+		s.balancers = append(s.balancers, &balancer{
+			name: name, provider: provider, local: provider.Capabilities().Local, metrics: metrics, marks: marks,
+		})
 	}
 	if err := reg.Register(s.leader); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
@@ -130,13 +144,6 @@ func (s *Syncer) tell(key model.ServiceKey) {
 // Run works until ctx ends and then returns nil; an error means that it could not begin. Everything on the load balancer
 // stays as it is. While the API server does not answer, Run waits and touches nothing.
 func (s *Syncer) Run(ctx context.Context) error {
-	broadcaster := events.NewBroadcaster(status.Sink{EventSink: &events.EventSinkImpl{Interface: s.client.EventsV1()}})
-	defer broadcaster.Shutdown()
-	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
-		return fmt.Errorf("start recording Events: %w", err)
-	}
-	recorder := broadcaster.NewRecorder(scheme.Scheme, "nplbridge.io/lbsync")
-
 	s.watch.Start(ctx)
 	defer s.watch.Stop()
 	if !s.watch.Wait(ctx) {
@@ -148,10 +155,19 @@ func (s *Syncer) Run(ctx context.Context) error {
 	var working sync.WaitGroup
 	defer working.Wait()
 	for _, b := range s.balancers {
-		if b.local {
+		if b.local || s.cfg.DryRun {
 			working.Go(func() { s.work(ctx, b, nil) })
 		}
 	}
+	if s.cfg.DryRun {
+		return nil
+	}
+	broadcaster := events.NewBroadcaster(status.Sink{EventSink: &events.EventSinkImpl{Interface: s.client.EventsV1()}})
+	defer broadcaster.Shutdown()
+	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+		return fmt.Errorf("start recording Events: %w", err)
+	}
+	recorder := broadcaster.NewRecorder(scheme.Scheme, "nplbridge.io/lbsync")
 	return s.lease.Run(ctx, func(term context.Context) {
 		var working sync.WaitGroup
 		defer working.Wait()
@@ -164,45 +180,134 @@ func (s *Syncer) Run(ctx context.Context) error {
 	})
 }
 
-// Of one call to the provider. A remote one must be over before another candidate can hold the Lease, which is five
-// seconds after the last moment that we may have started it.
+// Of one call to the provider. A remote one must be over before another candidate can hold the Lease, see lease.Fence; its settle is how
+// long a call of the holder before us may be on its way.
 const (
-	remoteCall = 4 * time.Second
-	localCall  = 30 * time.Second
+	remoteCall   = 4 * time.Second
+	remoteSettle = 5 * time.Second
+	localCall    = 30 * time.Second
 )
 
-// work runs the loop of one load balancer until ctx ends.
-func (s *Syncer) work(ctx context.Context, b *balancer, fence func() (time.Time, error)) {
+// loopConfig returns how the loop of a load balancer works.
+func (s *Syncer) loopConfig(b *balancer) loop.Config {
+	settings := s.settings.Load()
 	cfg := loop.Config{
-		Instance: b.name, DrainLimit: s.cfg.DrainLimit, Resync: s.cfg.Resync,
-		DrainPoll: 5 * time.Second, CallTimeout: remoteCall, Gap: 5 * time.Millisecond,
+		Instance: b.name, DrainLimit: settings.DrainLimit, Resync: settings.Resync, GuardHold: settings.GuardHold,
+		PortRange: model.PortRange(settings.PortRange), NodeSelector: settings.NodePortSelector, DryRun: settings.DryRun,
+		DrainPoll: 5 * time.Second, CallTimeout: remoteCall, Settle: remoteSettle, Gap: 5 * time.Millisecond,
 	}
 	if b.local {
-		cfg.DrainPoll, cfg.CallTimeout = time.Second, localCall
+		cfg.DrainPoll, cfg.CallTimeout, cfg.Settle = time.Second, localCall, 0
 	}
+	return cfg
+}
+
+// work runs the loop of one load balancer until ctx ends, and what is published of it.
+func (s *Syncer) work(ctx context.Context, b *balancer, fence func() (time.Time, error)) {
+	log := s.log.With(zap.String("provider", b.name))
 	feed := s.watch.Index.Feed(s.clock.Now())
 	defer feed.Close()
-	links := loop.Links{Fence: fence, OnReport: s.tell}
-	l := loop.New(cfg, feed, b.provider, links, b.metrics, s.clock, s.log.With(zap.String("provider", b.name)))
+	marks, applied := s.publishers(b, fence, log)
+	links := loop.Links{Fence: fence, OnReport: s.tell, OnMembers: s.tellMembers}
+	if marks != nil {
+		links.Marks = marks
+	}
+	if applied != nil {
+		links.OnReport = func(key model.ServiceKey) { s.tell(key); applied.Changed() }
+		links.OnMembers = func(key model.ServiceKey) { s.tellMembers(key); applied.Changed() }
+	}
+	settings := s.settings.Load()
+	l := loop.New(s.loopConfig(b), feed, b.provider, links, b.metrics, s.clock, log)
 	b.loop.Store(l)
+	if s.settings.Load() != settings {
+		l.Configure(s.loopConfig(b)) // Reload has not seen this loop yet
+	}
 	defer b.loop.CompareAndSwap(l, nil)
+	var publishing sync.WaitGroup
+	defer publishing.Wait()
+	if marks != nil {
+		publishing.Go(func() { marks.Run(ctx, l) })
+	}
+	if applied != nil {
+		publishing.Go(func() { applied.Run(ctx, l) })
+	}
 	l.Run(ctx)
+}
+
+// publishers returns who tells npl-agents which removals the load balancer has acknowledged and, beside a local one, who tells the holder
+// of the Lease what was applied; none on a dry run.
+func (s *Syncer) publishers(b *balancer, fence func() (time.Time, error), log *zap.Logger) (*watermarks.Publisher, *applied.Publisher) {
+	if s.cfg.DryRun {
+		return nil, nil
+	}
+	cfg := watermarks.Config{
+		Client: s.client, Namespace: s.cfg.LeaseNamespace, Instance: s.cfg.Instance, Provider: b.name, Fence: fence,
+		Metrics: b.marks, Clock: s.clock, Log: log,
+	}
+	if !b.local {
+		cfg.Name = watermarks.Name(s.cfg.LeaseName, b.name, "")
+		return watermarks.New(cfg), nil
+	}
+	cfg.Identity = s.cfg.Identity
+	cfg.Name = watermarks.Name(s.cfg.LeaseName, b.name, s.cfg.Identity)
+	cfg.Owner = watermarks.OwnPod(s.cfg.LeaseNamespace, os.Getenv)
+	standing := &applied.Publisher{
+		Client: s.client, Namespace: s.cfg.LeaseNamespace, Name: watermarks.ObjectName(s.cfg.LeaseName, "applied", b.name, s.cfg.Identity),
+		Instance: s.cfg.Instance, Identity: s.cfg.Identity, Provider: b.name, Owner: cfg.Owner, Clock: s.clock, Log: log,
+	}
+	standing.Init()
+	return watermarks.New(cfg), standing
+}
+
+// Reload takes over what can change while the Syncer runs, and returns an error that names every setting which cannot: those keep their
+// values until the process is started anew. An invalid configuration changes nothing.
+func (s *Syncer) Reload(cfg Config) error {
+	if err := cfg.Validate(); err != nil {
+		return fmt.Errorf("lbsync configuration: %w", err)
+	}
+	live := *s.settings.Load()
+	live.DrainLimit, live.Resync, live.GuardHold, live.GateTimeout = cfg.DrainLimit, cfg.Resync, cfg.GuardHold, cfg.GateTimeout
+	live.PortRange, live.NodePortSelector = cfg.PortRange, cfg.NodePortSelector
+	s.settings.Store(&live)
+	for _, b := range s.balancers {
+		if l := b.loop.Load(); l != nil {
+			l.Configure(s.loopConfig(b))
+		}
+	}
+	cfg.retiring = live.retiring
+	var fixed []string
+	was, is := reflect.ValueOf(live), reflect.ValueOf(cfg)
+	for _, field := range reflect.VisibleFields(was.Type()) {
+		if field.IsExported() && !reflect.DeepEqual(was.FieldByIndex(field.Index).Interface(), is.FieldByIndex(field.Index).Interface()) {
+			fixed = append(fixed, strings.ToLower(field.Name[:1])+field.Name[1:])
+		}
+	}
+	if len(fixed) > 0 {
+		return fmt.Errorf("%s: can only change with a restart", strings.Join(fixed, ", "))
+	}
+	return nil
 }
 
 // speak writes Services until ctx ends.
 func (s *Syncer) speak(ctx context.Context, recorder events.EventRecorder) {
+	others := s.others()
 	c := &status.Controller{
-		Selection: s.watch.Selection, Instance: s.cfg.Instance, Balancers: s.views(), Client: s.client, Services: s.watch,
+		Selection: s.watch.Selection, Instance: s.cfg.Instance, Balancers: s.views(others), Client: s.client, Services: s.watch,
 		Claimants: s.watch.Index.Claimants, Recorder: recorder, Clock: s.clock, Log: s.log,
 	}
 	c.Init()
 	s.controller.Store(c)
 	defer s.controller.CompareAndSwap(c, nil)
+	var following sync.WaitGroup
+	defer following.Wait()
+	if others != nil {
+		following.Go(func() { others.Run(ctx) })
+	}
 	c.Run(ctx)
 }
 
 // views returns the load balancers as the Lease holder sees them.
-func (s *Syncer) views() (out []status.Balancer) {
+func (s *Syncer) views(others *applied.Group) (out []status.Balancer) {
 	for _, b := range s.balancers {
 		view := status.Balancer{
 			Name: b.name, Capabilities: b.provider.Capabilities(),
@@ -222,9 +327,38 @@ func (s *Syncer) views() (out []status.Balancer) {
 		if a, ok := b.provider.(providers.Allocator); ok {
 			view.Allocator = status.Fenced(a, s.lease.Fence)
 		}
+		if b.local && others != nil {
+			view.Others = func(key model.ServiceKey, seen string) (pending, silent []string) {
+				return others.Others(b.name, key, seen)
+			}
+		}
 		out = append(out, view)
 	}
 	return out
+}
+
+// tellMembers has looked at who waits for the members of a Service, where that is our business.
+func (s *Syncer) tellMembers(key model.ServiceKey) {
+}
+
+// others returns who follows what other processes have applied, nil where no load balancer is a local one.
+func (s *Syncer) others() *applied.Group {
+	if !slices.ContainsFunc(s.balancers, func(b *balancer) bool { return b.local }) {
+		return nil
+	}
+	return &applied.Group{
+		Client: s.client, Namespace: s.cfg.LeaseNamespace, Instance: s.cfg.Instance, Identity: s.cfg.Identity, Clock: s.clock, Log: s.log,
+		Keys: s.watch.Index.Keys, Tell: s.tell,
+		Reached: func() map[string]string {
+			out := map[string]string{}
+			for _, b := range s.balancers {
+				if l := b.loop.Load(); b.local && l != nil {
+					out[b.name], _ = l.Standing()
+				}
+			}
+			return out
+		},
+	}
 }
 
 // ClusterUID returns what identifies the cluster: the UID of its Namespace kube-system.

@@ -1,0 +1,171 @@
+package lbsync
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap/zaptest"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/nplbridge/nplbridge/lbsync/internal/annotations"
+	"github.com/nplbridge/nplbridge/lbsync/internal/status"
+	"github.com/nplbridge/nplbridge/providers"
+	"github.com/nplbridge/nplbridge/providers/providertest"
+)
+
+// cleanup runs Cleanup as another process of the installation.
+func (w *world) cleanup(ctx context.Context, how Cleaning) error {
+	return Cleanup(ctx, config("cleaner"), w.client, w.open(), zaptest.NewLogger(w.t), how)
+}
+
+// trace returns what of ours is on a Service.
+func trace(s *corev1.Service) (out []string) {
+	for key := range s.Annotations {
+		if strings.HasPrefix(key, "nplbridge.io/") || strings.HasPrefix(key, "nodeportlocal.antrea.io/") {
+			out = append(out, key)
+		}
+	}
+	out = append(out, s.Finalizers...)
+	for _, c := range s.Status.Conditions {
+		out = append(out, c.Type)
+	}
+	for _, i := range s.Status.LoadBalancer.Ingress {
+		out = append(out, i.IP)
+	}
+	return out
+}
+
+func TestCleanup(t *testing.T) {
+	own := service("own") // its request for node ports is the user's
+	own.Annotations = map[string]string{"nodeportlocal.antrea.io/enabled": "true", "nplbridge.io/algorithm": "LeastConnections"}
+	w := newWorld(t, node(), service("web"), own, pod("web", 1), pod("own", 2))
+	foreign := &providers.Pool{Key: providers.Key{Namespace: "x", Service: "y", Port: 1, Protocol: providers.TCP}, Settings: providers.PoolSettings{Algorithm: providers.RoundRobin}}
+	other := w.lb.Open(providers.Owner{ClusterUID: "c1", Instance: "other/nplbridge"})
+	if err := other.Apply(t.Context(), providers.Changes{Pools: []providers.PoolChange{{Key: foreign.Key, New: foreign}}})[foreign.Key]; err != nil {
+		t.Fatal(err)
+	}
+	before := providertest.Render(w.lb.State())
+	_, stop := w.start("one")
+	w.eventually("both are programmed", func() bool { return programmed(w.service("web")) && programmed(w.service("own")) })
+
+	err := w.cleanup(t.Context(), Cleaning{})
+	if !errors.Is(err, ErrRunning) || !strings.Contains(err.Error(), "one holds the Lease nplbridge-system/nplbridge-lbsync until ") {
+		t.Fatalf("beside a running process: %v", err)
+	}
+	if !programmed(w.service("web")) {
+		t.Fatal("it was refused and did something")
+	}
+	stop()
+
+	// The load balancer does not answer at first: it says what is left, and the next one goes on.
+	w.lb.FailObserve(&providers.Error{Kind: providers.Unavailable, What: "read", Err: errors.New("no route")})
+	ctx, cancel := context.WithCancel(t.Context())
+	var told []string
+	err = w.cleanup(ctx, Cleaning{Tell: func(left string) {
+		told = append(told, left)
+		if strings.Contains(left, "no route") {
+			cancel()
+		}
+	}})
+	if err == nil || !strings.Contains(err.Error(), "no route") || !strings.Contains(err.Error(), "marks on 2 Services, shop/own, shop/web") || !strings.Contains(err.Error(), "run cleanup again") {
+		t.Fatalf("with the load balancer away: %v, told %q", err, told)
+	}
+	w.lb.FailObserve(nil)
+	if err := w.cleanup(t.Context(), Cleaning{Wait: true}); err != nil {
+		t.Fatal(err)
+	}
+	if after := providertest.Render(w.lb.State()); after != before {
+		t.Errorf("on the load balancer there is\n%s\nand before us there was\n%s", after, before)
+	}
+	if left := trace(w.service("web")); len(left) > 0 {
+		t.Errorf("shop/web still has %q", left)
+	}
+	if left, want := trace(w.service("own")), []string{"nodeportlocal.antrea.io/enabled", "nplbridge.io/algorithm"}; !slices.Equal(sorted(left), want) {
+		t.Errorf("shop/own has %q, want what its owner wrote", left)
+	}
+	if _, err := w.client.CoordinationV1().Leases("nplbridge-system").Get(t.Context(), "nplbridge-lbsync", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the Lease: %v", err)
+	}
+	if err := w.cleanup(t.Context(), Cleaning{}); err != nil { // again, with nothing left
+		t.Error(err)
+	}
+}
+
+// What another installation has served stays, whatever its Services look like.
+func TestCleanupLeavesOthersAlone(t *testing.T) {
+	s := service("web")
+	s.Finalizers = []string{annotations.Finalizer}
+	s.Annotations = map[string]string{annotations.ManagedBy: "other/nplbridge/lbsync", annotations.EnabledBy: "other/nplbridge", "nodeportlocal.antrea.io/enabled": "true"}
+	s.Status.Conditions = []metav1.Condition{{Type: status.Programmed, Status: metav1.ConditionTrue, Reason: "Programmed"}}
+	nobody := service("nobody") // our finalizer with nobody's name proves nothing
+	nobody.Finalizers = []string{annotations.Finalizer}
+	w := newWorld(t, node(), s, nobody)
+	if err := w.cleanup(t.Context(), Cleaning{}); err != nil {
+		t.Fatal(err)
+	}
+	if n := w.serviceWrites(); n != 0 {
+		t.Errorf("%d writes: %v", n, w.writes)
+	}
+}
+
+func TestExpiredLeaseIsNobodys(t *testing.T) {
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "nplbridge-system", Name: "nplbridge-lbsync"},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: ptr.To("dead"), LeaseDurationSeconds: ptr.To(int32(15)), RenewTime: &metav1.MicroTime{Time: time.Now().Add(-time.Minute)},
+		},
+	}
+	w := newWorld(t, node(), lease)
+	if err := unheld(t.Context(), w.client, config("c")); err != nil {
+		t.Error(err)
+	}
+	lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
+	w = newWorld(t, node(), lease)
+	if err := unheld(t.Context(), w.client, config("c")); !errors.Is(err, ErrRunning) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// What Plan says is what a process does, and nothing is written for it.
+func TestPlan(t *testing.T) {
+	w := newWorld(t, node(), service("web"), pod("web", 1))
+	_, stop := w.start("one")
+	w.eventually("web is programmed", func() bool { return programmed(w.service("web")) })
+	stop()
+	planned := func() []PlannedChange {
+		t.Helper()
+		d, err := Plan(t.Context(), config("planner"), w.client, w.open(), zaptest.NewLogger(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.Providers[0].Planned
+	}
+	writes, services := w.lb.Writes(), w.serviceWrites()
+	if got := planned(); len(got) != 0 {
+		t.Errorf("with nothing changed: %+v", got)
+	}
+	if _, err := w.client.CoreV1().Pods("shop").Create(t.Context(), pod("web", 2), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	got := planned()
+	if len(got) != 1 || got[0].Key != "shop/web:80/TCP" || len(got[0].Steps) != 1 || got[0].Steps[0].Op != "+" || !strings.Contains(got[0].Steps[0].What, "shop/web-2") {
+		t.Errorf("with a new Pod: %+v", got)
+	}
+	if w.lb.Writes() != writes || w.serviceWrites() != services {
+		t.Error("planning wrote something")
+	}
+	w.lb.FailObserve(&providers.Error{Kind: providers.Unavailable, What: "read", Err: errors.New("no route")})
+	if _, err := Plan(t.Context(), config("planner"), w.client, w.open(), zaptest.NewLogger(t)); err == nil || !strings.Contains(err.Error(), "read load balancer memory: observe: read: no route") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func sorted(s []string) []string { slices.Sort(s); return s }
