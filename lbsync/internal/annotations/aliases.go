@@ -43,9 +43,9 @@ func aliasTable() []Alias {
 		{Name: "kube-vip.io/loadbalancerIPs", Of: kubeVIP, Word: LoadBalancerIPs, Doc: "`0.0.0.0`, an address by DHCP, is not possible"},
 		{Name: "lbipam.cilium.io/ips", Of: cilium, Word: LoadBalancerIPs, Doc: "at most one address per family"},
 
-		{Name: "cis.f5.com/ipamLabel", Of: cis, Word: AddressPool, Doc: "in lower case; not read where an address is asked for", read: readPoolAlias},
-		{Name: "metallb.io/address-pool", Of: metallb, Word: AddressPool, Doc: "not read where an address is asked for", read: readPoolAlias},
-		{Name: "metallb.universe.tf/address-pool", Of: metallb, Word: AddressPool, Doc: "not read where an address is asked for", read: readPoolAlias},
+		{Name: "cis.f5.com/ipamLabel", Of: cis, Word: AddressPool, Doc: "in lower case; there must be an address pool of that name; not read where an address is asked for", read: readPoolAlias},
+		{Name: "metallb.io/address-pool", Of: metallb, Word: AddressPool, Doc: "there must be an address pool of that name; not read where an address is asked for", read: readPoolAlias},
+		{Name: "metallb.universe.tf/address-pool", Of: metallb, Word: AddressPool, Doc: "there must be an address pool of that name; not read where an address is asked for", read: readPoolAlias},
 
 		{Name: "ako.vmware.com/enable-shared-vip", Of: ako, Word: SharedVIP},
 		{Name: "metallb.io/allow-shared-ip", Of: metallb, Word: SharedVIP, Doc: within},

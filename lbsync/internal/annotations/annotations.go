@@ -127,14 +127,6 @@ func FormatAssigned(assigned map[string][]netip.Addr) string {
 	return strings.Join(fields, " ")
 }
 
-// ParseAlgorithm reads a providers.Algorithm; empty is RoundRobin.
-func ParseAlgorithm(s string) (providers.Algorithm, error) {
-	if s == "" {
-		return providers.RoundRobin, nil
-	}
-	return oneOf("an algorithm", s, algorithms)
-}
-
 // shorten keeps a user's value from filling an Event.
 func shorten(s string) string {
 	const limit = 64

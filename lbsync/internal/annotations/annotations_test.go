@@ -31,14 +31,6 @@ func TestParseAddresses(t *testing.T) {
 	}
 }
 
-func TestParseAlgorithm(t *testing.T) {
-	for in, want := range map[string]string{"": "RoundRobin", "RoundRobin": "RoundRobin", "LeastConnections": "LeastConnections", "roundrobin": "", "leastconn": ""} {
-		if got, err := ParseAlgorithm(in); string(got) != want || (err == nil) != (want != "") {
-			t.Errorf("ParseAlgorithm(%q) = %q, %v; want %q", in, got, err, want)
-		}
-	}
-}
-
 func FuzzParseAddresses(f *testing.F) {
 	for _, seed := range []string{"192.0.2.1", "2001:db8::1,192.0.2.1", ",", "::ffff:1.2.3.4", "fe80::1%x"} {
 		f.Add(seed)
