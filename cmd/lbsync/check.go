@@ -27,6 +27,7 @@ func permissions(cfg lbsync.Config) []kube.Permission {
 		{Group: "events.k8s.io", Resource: "events", Verbs: []string{"create", "patch"}},
 		{Group: "coordination.k8s.io", Resource: "leases", Verbs: []string{"create"}, Namespace: cfg.LeaseNamespace},
 		{Group: "coordination.k8s.io", Resource: "leases", Verbs: []string{"get", "update"}, Namespace: cfg.LeaseNamespace, Name: cfg.LeaseName},
+		{Resource: "configmaps", Verbs: []string{"get", "list", "watch", "create", "update"}, Namespace: cfg.LeaseNamespace},
 	}
 	if len(cfg.NamespaceSelector) > 0 {
 		out = append(out, kube.Permission{Resource: "namespaces", Verbs: []string{"list", "watch"}})

@@ -35,24 +35,52 @@ func (c *call) add(key model.ServiceKey, changes providers.Changes, out outcome)
 	c.changes.VirtualServers = append(c.changes.VirtualServers, changes.VirtualServers...)
 }
 
-// permitted reports whether the load balancer may be written: the fence is open, and what npl-agents were told covers it.
-func (l *Loop) permitted(ctx context.Context, now time.Time) bool {
+// open reports whether the fence is.
+func (l *Loop) open(ctx context.Context, now time.Time) bool {
 	_, err := l.links.Fence()
-	if err == nil {
-		err = l.covered()
-	}
-	l.mu.Lock()
-	news := err != nil && (l.health.Waiting == nil || l.health.Waiting.Error() != err.Error())
-	l.health.Waiting = err
-	l.mu.Unlock()
 	if err == nil {
 		return true
 	}
-	if news && ctx.Err() == nil {
-		l.log.Warn("not writing to the load balancer yet", zap.Error(err))
+	if ctx.Err() == nil {
+		l.log.Warn("not writing to the load balancer", zap.Error(err))
 	}
 	l.fencedAt = now.Add(fencedRetry)
 	return false
+}
+
+// blocked is what may not be written yet because of the watermark, and is planned nevertheless.
+type blocked struct {
+	why      error
+	since    time.Time
+	services map[model.ServiceKey]bool // that have something to write
+}
+
+// blockedPatience is for how long nobody is told: at each start it takes a moment.
+const blockedPatience = 10 * time.Second
+
+// unblock looks whether the watermark allows to write now. What was blocked is looked at again when it does, and when it takes so long that
+// reports should say why.
+func (l *Loop) unblock(now time.Time) {
+	why := l.covered()
+	overdue := why != nil && !l.blocked.since.IsZero() && now.Sub(l.blocked.since) >= blockedPatience
+	told := l.blocked.why != nil
+	switch {
+	case why == nil:
+		l.blocked.since, l.blocked.why = time.Time{}, nil
+	case l.blocked.since.IsZero():
+		l.blocked.since = now
+	case overdue:
+		l.blocked.why = why
+	}
+	if why == nil || overdue && !told {
+		for _, key := range sortedServices(l.blocked.services) {
+			l.enqueue(key)
+		}
+		clear(l.blocked.services)
+	}
+	if overdue && !told {
+		l.log.Warn("nothing is written to the load balancer", zap.Error(why))
+	}
 }
 
 // covered returns an error as long as the first watermark of this load balancer is not published, and while our picture of the cluster

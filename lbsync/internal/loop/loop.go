@@ -108,13 +108,15 @@ type Loop struct {
 	takenAt   time.Time
 	believeAt time.Time // when it is asked again whether the cluster can be believed; zero while nothing is kept
 	fencedAt  time.Time // nothing is begun before
-	caughtUp  bool      // see covered
+	blocked   blocked
+	caughtUp  bool // see covered
 
 	mu          sync.Mutex
 	reports     map[model.ServiceKey]Report
 	planned     map[model.ServiceKey]providers.Changes // wanted and not acknowledged
 	unpublished map[model.ServiceKey]bool              // have Pods without a node port
 	holdings    holdings
+	standing    string // what was seen when the queue was empty last
 	health      Health
 	next        *Config // see Configure
 }
@@ -151,7 +153,7 @@ func New(cfg Config, source Source, provider providers.Provider, links Links, me
 		services: map[model.ServiceKey]*service{}, failures: failures{}, guards: guards{},
 		queue: newQueue(), due: newAgenda(), reread: newAgenda(),
 		polled: map[model.ServiceKey]bool{}, kept: map[model.ServiceKey]bool{}, first: map[model.ServiceKey]bool{},
-		calls: map[*call]bool{}, ports: newPorts(),
+		calls: map[*call]bool{}, ports: newPorts(), blocked: blocked{services: map[model.ServiceKey]bool{}},
 		reports: map[model.ServiceKey]Report{}, planned: map[model.ServiceKey]providers.Changes{}, unpublished: map[model.ServiceKey]bool{},
 	}
 	l.ended = make(chan *call, l.slots())
@@ -380,8 +382,11 @@ func (l *Loop) untilNext() time.Duration {
 	if l.holdings.waiting { // how far we have seen is news then, and nothing else may wake us
 		next = earlier(next, l.takenAt.Add(waitingPoll))
 	}
-	if l.queue.len() > 0 && !l.fencedAt.IsZero() {
+	if l.queue.len() > 0 && now.Before(l.fencedAt) {
 		next = earlier(next, l.fencedAt)
+	}
+	if !l.blocked.since.IsZero() {
+		next = earlier(next, now.Add(fencedRetry))
 	}
 	if l.signalled { // not taken up yet
 		next = earlier(next, l.takenAt.Add(l.cfg.Gap))

@@ -75,13 +75,33 @@ func (l *Loop) Reports() map[model.ServiceKey]Report {
 	return out
 }
 
+// Standing returns the resourceVersion of Pods up to which everything was taken up, and the Services that are not on the load balancer as
+// they should be, with the problem, which is empty while it is about to be solved. Before the load balancer was read, seen is empty.
+func (l *Loop) Standing() (seen string, pending map[model.ServiceKey]string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	pending = map[model.ServiceKey]string{}
+	for key := range l.planned {
+		pending[key] = ""
+	}
+	for key, r := range l.reports {
+		for _, p := range r.Ports {
+			if p.Problem != "" {
+				pending[key] = p.Problem
+				break
+			}
+		}
+	}
+	return l.standing, pending
+}
+
 // Health is how the loop itself is.
 type Health struct {
 	Ready       bool      // every Service was looked at since the load balancer was read first
 	LastObserve time.Time // of the last success
 	Observe     error     // of the last attempt
 	Held        bool      // removals are held because the API server's answer cannot be believed
-	Waiting     error     // why nothing may be written at the moment
+	Waiting     error     // why nothing has been written for a while, though the load balancer can be read
 	Foreign     []string  // see providers.Observed
 }
 
@@ -144,6 +164,10 @@ func (l *Loop) reportOf(key model.ServiceKey, out outcome) Report {
 			p.Kind, p.Problem, p.Since = f.kind, f.err.Error(), f.since
 		case out.kept[port.Key]:
 			p.Problem = "removals wait until the API server's answers can be believed again"
+		case out.blocked && l.intends(port.Key):
+			if l.blocked.why != nil {
+				p.Problem = "waiting to write: " + l.blocked.why.Error()
+			}
 		case l.cfg.DryRun && l.intends(port.Key):
 			p.Problem = "this is a dry run: nothing is written"
 		default:

@@ -18,6 +18,7 @@ type outcome struct {
 	exists bool
 	model.Output
 	seen    string
+	blocked bool                   // by the watermark
 	kept    map[providers.Key]bool // removals are held under them, because the cluster cannot be believed
 	guarded map[providers.Key]int  // members that the guard holds
 }
@@ -26,7 +27,8 @@ type outcome struct {
 // all, else one per Service. A Service is planned only when its call can begin, so that the newest wanted state is what is written.
 func (l *Loop) work(ctx context.Context) {
 	now := l.clock.Now()
-	if l.queue.len() == 0 || now.Before(l.fencedAt) || !l.mayStartAny(now) || !l.cfg.DryRun && !l.permitted(ctx, now) {
+	l.unblock(now)
+	if l.queue.len() == 0 || now.Before(l.fencedAt) || !l.mayStartAny(now) || !l.open(ctx, now) {
 		return
 	}
 	var all *call
@@ -43,6 +45,10 @@ func (l *Loop) work(ctx context.Context) {
 		changes, out := l.plan(key, now)
 		switch {
 		case changes.Empty() || l.cfg.DryRun:
+			l.conclude(key, out, now)
+		case !l.blocked.since.IsZero():
+			l.blocked.services[key] = true
+			out.blocked = true
 			l.conclude(key, out, now)
 		case l.slots() > 1:
 			l.begin(ctx, newCall(key, changes, out))
@@ -210,8 +216,12 @@ func (l *Loop) propagated(key model.ServiceKey, since time.Time, changes provide
 func (l *Loop) settled() {
 	l.refreshPorts()
 	l.mu.Lock()
-	l.health.Ready = l.picture != nil && len(l.first) == 0
+	l.health.Ready = l.picture != nil && len(l.first) == 0 && l.blocked.since.IsZero()
+	l.health.Waiting = l.blocked.why
 	l.health.Held = len(l.kept) > 0
+	if l.health.Ready && l.queue.len() == 0 {
+		l.standing = l.seen
+	}
 	held := l.health.Held
 	l.mu.Unlock()
 	l.metrics.hold(held)

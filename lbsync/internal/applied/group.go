@@ -1,0 +1,211 @@
+package applied
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	"github.com/nplbridge/nplbridge/agent/watermark"
+	"github.com/nplbridge/nplbridge/lbsync/internal/model"
+)
+
+// away is after how long of silence a process counts as away.
+const away = 3 * Interval
+
+// patience is after how long a process that publishes and names no problem is believed to have seen what we have seen: in a quiet cluster
+// nothing may come to raise its resourceVersion to ours.
+const patience = 2 * Interval
+
+// Group follows what all processes of an installation have applied, for the one that leads. It is run once.
+type Group struct {
+	Client              kubernetes.Interface
+	Namespace, Instance string
+	Identity            string // of this process, which is no other to itself
+	Clock               clock.WithTicker
+	Log                 *zap.Logger
+	// Reached returns how far this process has seen, by provider.
+	Reached func() map[string]string
+	// Tell is called with the Services that Others may answer otherwise about than before.
+	Tell func(model.ServiceKey)
+	// Keys returns all Services.
+	Keys func() []model.ServiceKey
+
+	mu       sync.Mutex
+	others   map[string]other // by name of the ConfigMap
+	samples  []sample         // of Reached, the oldest first
+	waiting  map[model.ServiceKey]bool
+	wereAway string
+}
+
+type other struct {
+	Standing
+	pending  map[string]bool
+	received time.Time
+}
+
+type sample struct {
+	at      time.Time
+	reached map[string]string
+}
+
+// Run follows until ctx ends.
+func (g *Group) Run(ctx context.Context) {
+	selector := labels.Set{Label: LabelValue}.String()
+	factory := informers.NewSharedInformerFactoryWithOptions(g.Client, 0, informers.WithNamespace(g.Namespace),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = selector }))
+	informer := factory.Core().V1().ConfigMaps().Informer()
+	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { g.set(o.(*corev1.ConfigMap)) },
+		UpdateFunc: func(_, o any) { g.set(o.(*corev1.ConfigMap)) },
+		DeleteFunc: func(o any) {
+			if missed, is := o.(cache.DeletedFinalStateUnknown); is {
+				o = missed.Obj
+			}
+			if m, is := o.(*corev1.ConfigMap); is {
+				g.drop(m.Name)
+			}
+		},
+	}); err != nil {
+		g.Log.Error("cannot follow what others have applied", zap.Error(err))
+		return
+	}
+	factory.StartWithContext(ctx)
+	defer factory.Shutdown()
+	for ctx.Err() == nil {
+		g.tick()
+		select {
+		case <-ctx.Done():
+		case <-g.Clock.After(Interval):
+		}
+	}
+}
+
+func (g *Group) set(m *corev1.ConfigMap) {
+	s, err := Decode(m.Data[DataKey])
+	if err != nil {
+		g.Log.Warn("cannot read what a process has applied", zap.String("configMap", m.Namespace+"/"+m.Name), zap.Error(err))
+		return // it will be silent
+	}
+	if s.Instance != g.Instance || s.Identity == g.Identity {
+		return
+	}
+	o := other{Standing: s, pending: map[string]bool{}, received: g.Clock.Now()}
+	for _, p := range s.Pending {
+		o.pending[p.Service] = true
+	}
+	g.mu.Lock()
+	before := g.others[m.Name]
+	if g.others == nil {
+		g.others = map[string]other{}
+	}
+	g.others[m.Name] = o
+	told := g.takeWaiting()
+	g.mu.Unlock()
+	for _, p := range s.Pending {
+		if namespace, name, ok := strings.Cut(p.Service, "/"); ok && !before.pending[p.Service] {
+			told[model.ServiceKey{Namespace: namespace, Name: name}] = true
+		}
+	}
+	for key := range told {
+		g.Tell(key)
+	}
+}
+
+func (g *Group) drop(name string) {
+	g.mu.Lock()
+	delete(g.others, name)
+	told := g.takeWaiting()
+	g.mu.Unlock()
+	for key := range told {
+		g.Tell(key)
+	}
+}
+
+// takeWaiting returns whoever had to wait. Who still has to will ask again.
+func (g *Group) takeWaiting() map[model.ServiceKey]bool {
+	told := g.waiting
+	g.waiting = nil
+	if told == nil {
+		told = map[model.ServiceKey]bool{}
+	}
+	return told
+}
+
+// tick notes how far this process has seen, and whether somebody went or came back.
+func (g *Group) tick() {
+	now := g.Clock.Now()
+	reached := g.Reached()
+	g.mu.Lock()
+	g.samples = append(g.samples, sample{now, reached})
+	g.samples = slices.DeleteFunc(g.samples, func(s sample) bool { return now.Sub(s.at) > away })
+	var silent []string
+	for _, o := range g.others {
+		if now.Sub(o.received) >= away {
+			silent = append(silent, o.Provider+"/"+o.Identity)
+		}
+	}
+	slices.Sort(silent)
+	names := strings.Join(silent, " ")
+	all := names != g.wereAway
+	g.wereAway = names
+	told := g.takeWaiting()
+	g.mu.Unlock()
+	if all {
+		for _, key := range g.Keys() {
+			told[key] = true
+		}
+	}
+	for key := range told {
+		g.Tell(key)
+	}
+}
+
+// Others returns which other processes beside load balancers of the provider do not have a Service as it follows from what was seen up
+// to resourceVersion seen, and which are away, both sorted. Whoever is away is not waited for.
+func (g *Group) Others(provider string, key model.ServiceKey, seen string) (pending, silent []string) {
+	now := g.Clock.Now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, o := range g.others {
+		switch {
+		case o.Provider != provider:
+		case now.Sub(o.received) >= away:
+			silent = append(silent, o.Identity)
+		case o.More || o.pending[key.String()] || !g.caughtUp(o, seen, now):
+			pending = append(pending, o.Identity)
+		}
+	}
+	if len(pending) > 0 {
+		if g.waiting == nil {
+			g.waiting = map[model.ServiceKey]bool{}
+		}
+		g.waiting[key] = true
+	}
+	slices.Sort(pending)
+	slices.Sort(silent)
+	return pending, silent
+}
+
+// caughtUp reports whether a process has seen what this one had when it had reached seen.
+func (g *Group) caughtUp(o other, seen string, now time.Time) bool {
+	if c, ok := watermark.CompareVersions(o.Seen, seen); ok && c >= 0 {
+		return true
+	}
+	for _, s := range g.samples {
+		if c, ok := watermark.CompareVersions(s.reached[o.Provider], seen); ok && c >= 0 {
+			return now.Sub(s.at) >= patience && o.received.Sub(s.at) >= Interval
+		}
+	}
+	return seen == ""
+}
