@@ -19,12 +19,16 @@ const maxSetting = 1000 * time.Hour
 func encodePool(s providers.PoolSettings) string {
 	q := url.Values{}
 	put := func(name, value string) {
-		if value != "" && value != "0" {
+		if value != "" {
 			q.Set(name, value)
 		}
 	}
-	seconds := func(name string, d time.Duration) { put(name, strconv.FormatInt(int64(d/time.Second), 10)) }
-	number := func(name string, n uint64) { put(name, strconv.FormatUint(n, 10)) }
+	number := func(name string, n uint64) {
+		if n != 0 {
+			put(name, strconv.FormatUint(n, 10))
+		}
+	}
+	seconds := func(name string, d time.Duration) { number(name, uint64(d/time.Second)) }
 	put("algorithm", string(s.Algorithm))
 	put("persistence", string(s.Persistence.Kind))
 	seconds("persistence-timeout", s.Persistence.Timeout)
