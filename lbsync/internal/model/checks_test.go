@@ -75,6 +75,11 @@ func TestPortRange(t *testing.T) {
 		{"out, and leaves", newWorld().pod(1, nil).pod(2, nil).has(2, enabled).with(narrow), "u1:61001 Enabled", "web-2 PortOutOfRange"},
 		{"out, and a host port", newWorld().pod(2, declares(providers.TCP, 61002)).with(narrow), "u2:61002 Enabled", ""},
 		{"out, and a host port of another protocol", newWorld().pod(2, declares(providers.UDP, 61002)).with(narrow), "", "web-2 PortOutOfRange"},
+		{"out, and a host port of the same protocol, which is another", newWorld().pod(2, both(declares(providers.UDP, 61002), func(p *Pod) { p.Mappings[0].Protocol = npl.UDP })).
+			with(narrow).with(func(w *world) { w.Service.Ports[0].Protocol = providers.UDP }), "u2:61002 Enabled", ""},
+		{"out, and an address of the Pod that is its Node's", newWorld().pod(1, func(p *Pod) {
+			p.IPs, p.Mappings[0].NodePort = []netip.Addr{nodeIP}, 8080
+		}).hasMember(providers.Member{UID: "u1", Address: netip.AddrPortFrom(nodeIP, 8080), State: enabled}).with(narrow), "", "web-1 PortOutOfRange"},
 		{"out, and another host port", newWorld().pod(2, declares(providers.TCP, 8080)).with(narrow), "", "web-2 PortOutOfRange"},
 		{"any, when there is no range", newWorld().pod(1, func(p *Pod) { p.Mappings[0].NodePort = 22 }), "u1:22 Enabled", ""},
 	})

@@ -72,8 +72,12 @@ func TestSwitchOfSources(t *testing.T) {
 			with(func(w *world) { w.Capabilities.Features = nil }), "n1:30080 Enabled, u1:61001 Draining", ""},
 		{"back to Nodes: Pods terminate", newWorld().pod(1, terminating(limit)).pod(2, nil).onNodes(machine(1)).has(1, enabled).has(2, enabled),
 			"n1:30080 Enabled, u2:61002 Enabled", ""},
+		{"back to Nodes: nothing stays that does not check out", newWorld().pod(1, nil).onNode(machine(2)).onNodes(machine(2)).has(1, enabled), "n2:30080 Enabled", ""},
 		{"back to Nodes: the annotation is withdrawn", newWorld().pod(1, withdrawn(time.Second)).onNodes(machine(1)).has(1, enabled), "n1:30080 Enabled, u1:61001 Draining", ""},
 		{"back to Nodes: and its rule, too", newWorld().pod(1, withdrawn(WithdrawGrace)).onNodes(machine(1)).has(1, enabled), "n1:30080 Enabled", ""},
+		{"back to Nodes, of which there are none: what is withdrawn is better than nothing", newWorld().pod(1, withdrawn(time.Second)).onNodes().has(1, enabled),
+			"u1:61001 Enabled", ""},
+		{"but not where it does not serve", newWorld().pod(1, both(unready(0), withdrawn(time.Second))).onNodes().has(1, enabled), "u1:61001 Draining", ""},
 		{"back to Nodes without a node port", newWorld().pod(1, nil).onNodes(machine(1)).with(func(w *world) { w.Service.Ports[0].NodePort = 0 }).has(1, enabled),
 			"u1:61001 Enabled", ""},
 

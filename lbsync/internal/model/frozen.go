@@ -12,9 +12,9 @@ func (s Service) frozen() bool {
 	return s.Wishes.Kept.Structure && s.Ours() && !s.ManagedByOther && !s.Deleting && !s.Wishes.Unservable
 }
 
-// frozen returns what the Service has on the load balancer, whatever it is: settings, virtual servers and members stay as they are. Members
+// keepFrozen returns what the Service has on the load balancer, whatever it is: settings, virtual servers and members stay as they are. Members
 // still follow the state of their Pods, leave when their Pod or its Node is gone or another Pod claims their address, and none enters.
-func frozen(in *Input) (out Output) {
+func keepFrozen(in *Input) (out Output) {
 	keys := map[providers.Key]bool{}
 	for key, current := range in.Current {
 		keys[key] = true

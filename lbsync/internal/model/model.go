@@ -79,12 +79,12 @@ type Loss struct {
 
 // Build computes Output. A Service that is not wanted gets an empty State, so what it has is deleted. One that is not admitted, because
 // whoever replaced it dropped our finalizer, keeps the ports that it has, and gets nothing new. One whose structure cannot be read keeps
-// what it has, see frozen.
+// what it has, see keepFrozen.
 func Build(in Input) Output {
 	var out Output
 	switch {
 	case in.Service.frozen():
-		out = frozen(&in)
+		out = keepFrozen(&in)
 	case in.Service.Wanted(in.Instance):
 		for _, port := range in.Service.Ports {
 			serve(&in, port, &out)

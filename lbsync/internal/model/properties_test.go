@@ -329,3 +329,19 @@ func TestSwitchNeverEmpties(t *testing.T) {
 		}
 	})
 }
+
+// The cost of one Service with so many Pods, all there already.
+func BenchmarkBuild(b *testing.B) {
+	for _, pods := range []int{1, 10, 100, 1000} {
+		b.Run(fmt.Sprint(pods), func(b *testing.B) {
+			w := newWorld()
+			for n := range pods {
+				w.pod(n, nil)
+			}
+			w.apply()
+			for b.Loop() {
+				Build(w.Input)
+			}
+		})
+	}
+}

@@ -171,7 +171,10 @@ func (b *builder) unique() []providers.Member {
 		out = append(out, m)
 	}
 	slices.SortFunc(out, func(x, y providers.Member) int {
-		return cmp.Or(x.Address.Compare(y.Address), idle(x)-idle(y), b.newcomer(x)-b.newcomer(y), cmp.Compare(x.UID, y.UID))
+		if order := x.Address.Compare(y.Address); order != 0 {
+			return order // which it nearly always is
+		}
+		return cmp.Or(idle(x)-idle(y), b.newcomer(x)-b.newcomer(y), cmp.Compare(x.UID, y.UID))
 	})
 	return slices.CompactFunc(out, func(x, y providers.Member) bool { return x.Address == y.Address })
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nplbridge/nplbridge/agent/npl"
 	"github.com/nplbridge/nplbridge/providers"
 )
 
@@ -91,6 +92,11 @@ func TestPodStates(t *testing.T) {
 		{"withdrawn: never enters", newWorld().pod(1, withdrawn(time.Second)), "", "web-1 NotPublished"},
 		{"withdrawn: gone when another Pod claims it", newWorld().pod(1, withdrawn(time.Second)).has(1, enabled).
 			pod(2, func(p *Pod) { p.Mappings[0].NodePort = 61001 }), "u2:61001 Enabled", "web-1 NotPublished"},
+		{"withdrawn: gone when a Pod of another Service claims it", newWorld().pod(1, withdrawn(time.Second)).pod(2, nil).has(1, enabled).with(func(w *world) {
+			w.claim(&Pod{Namespace: "other", Name: "next", UID: "x", Mappings: []npl.Mapping{w.Endpoints[0].Pod.Withdrawn[0].Mapping}})
+		}), "u2:61002 Enabled", "web-1 NotPublished"},
+		{"withdrawn: gone when its Node has another address", newWorld().pod(1, withdrawn(time.Second)).onNode(machine(2)).pod(2, nil).has(1, enabled),
+			"u2:61002 Enabled", "web-1 NotPublished"},
 		{"withdrawn: another port instead", newWorld().pod(1, moved(time.Second)).has(1, enabled), "u1:61001 Draining, u1:61005 Enabled", ""},
 	})
 }

@@ -36,6 +36,8 @@ func TestSuspicious(t *testing.T) {
 			[]model.Loss{loss(member("a", 1, enabled)), loss(member("b", 2, enabled))}, false},
 		{"what drains for good reason does not count", pool(member("a", 1, enabled), member("b", 2, enabled), member("c", 3, draining), member("d", 4, draining)),
 			[]model.Loss{loss(member("a", 1, enabled)), loss(member("b", 2, enabled))}, false},
+		{"nor does it hide the rest", pool(member("a", 1, enabled), member("b", 2, enabled), member("c", 3, enabled), member("d", 4, draining), member("e", 5, draining)),
+			[]model.Loss{loss(member("a", 1, enabled)), loss(member("b", 2, enabled))}, true},
 		{"what drains because it is lost does", pool(member("a", 1, draining), member("b", 2, draining), member("c", 3, enabled)),
 			[]model.Loss{loss(member("a", 1, enabled)), loss(member("b", 2, enabled))}, true},
 		{"of another pool", pool(member("a", 1, enabled), member("b", 2, enabled), member("c", 3, enabled)),
