@@ -80,6 +80,9 @@ func TestPoolInUseStays(t *testing.T) {
 	s.create(virtuals, virtual("front", "/P/192.0.2.1:80", "pool", "/P/web"))
 	s.remove(web).refused(400, 3, "01070265:3: The Pool (/P/web) cannot be deleted because it is in use by a Virtual Server (/P/front).")
 	s.patch(virtuals+"/~P~front", object{"pool": "none"}).want(200)
+	s.create(virtuals, virtual("web", "/P/192.0.2.2:80", "pool", "/P/web")) // of the same name
+	s.remove(web).want(400)
+	s.remove(virtuals + "/~P~web").want(200)
 	s.remove(web).want(200)
 }
 

@@ -390,7 +390,7 @@ func (c *Configuration) needed(o *Object) *Error {
 	}
 	for _, k := range Kinds {
 		for _, other := range c.List(k.Path) {
-			if other.FullPath() != o.FullPath() && c.refersTo(other, o) {
+			if other != o && c.refersTo(other, o) {
 				return refuse(inUse, "The %s (%s) cannot be deleted because it is in use by a %s (%s).", o.Kind.Label, o.FullPath(), other.Kind.Label, other.FullPath())
 			}
 		}
