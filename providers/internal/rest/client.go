@@ -95,7 +95,8 @@ func (e *Error) Error() string { return e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
 // Do sends a request when it is its turn and reads the answer. The error, if any, is an *Error: there was no answer. Any status is
-// an answer, a redirect too. What ctx bounds is waiting and request together.
+// an answer, a redirect too. What ctx bounds is waiting and request together: past its deadline nothing is sent, also if the process was
+// frozen or the computer suspended in between.
 func (c *Client) Do(ctx context.Context, r Request) (Response, error) {
 	fail := func(sent bool, err error) (Response, error) {
 		if cause := (*url.Error)(nil); errors.As(err, &cause) {
@@ -123,11 +124,18 @@ func (c *Client) Do(ctx context.Context, r Request) (Response, error) {
 	if err := c.limiter.Wait(ctx); err != nil {
 		return fail(false, fmt.Errorf("waiting for the rate limit: %w", err))
 	}
+	deadline, fenced := ctx.Deadline()
+	if fenced && over(deadline) {
+		return fail(false, errOver)
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.Timeout, fmt.Errorf("no answer within %s", c.cfg.Timeout))
 	defer cancel()
 	var sent atomic.Bool
-	// Without its last header line no server can act on a request.
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(got httptrace.GotConnInfo) { writeUntil(got.Conn, deadline) },
+		// Without its last header line no server can act on a request.
+		WroteHeaders: func() { sent.Store(true) },
+	})
 	request, err := http.NewRequestWithContext(ctx, r.Method, c.base+r.Path, body)
 	if err != nil {
 		return fail(false, err)

@@ -72,7 +72,7 @@ func (t *trust) dial(ctx context.Context, network, address string) (net.Conn, er
 	}
 	config := t.config.Clone()
 	config.RootCAs = pool
-	secure := tls.Client(conn, config)
+	secure := tls.Client(&fencedConn{Conn: conn}, config)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("TLS with %s: %w", address, err)

@@ -1,21 +1,14 @@
 package watermarks
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-
-	"github.com/nplbridge/nplbridge/agent/watermark"
 )
 
 const (
@@ -50,49 +43,6 @@ func LoadBalancer(provider, identity string) string {
 		return provider
 	}
 	return provider + "/" + identity
-}
-
-// Object is one published watermark.
-type Object struct {
-	Name     string // of the ConfigMap
-	Identity string // of the process beside a local load balancer; else empty
-	watermark.Watermark
-}
-
-// List returns the watermarks of one installation's lbsync, as far as they can be read. Identity, if not empty, is of one process.
-func List(ctx context.Context, client kubernetes.Interface, namespace, lease, instance, identity string) ([]Object, error) {
-	selector := labels.Set{watermark.Label: watermark.LabelValue}.String()
-	list, err := client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
-	if err != nil {
-		return nil, fmt.Errorf("list the watermarks in Namespace %s: %w", namespace, err)
-	}
-	var out []Object
-	for _, m := range list.Items {
-		o := Object{Name: m.Name, Identity: m.Annotations[IdentityAnnotation]}
-		var err error
-		o.Watermark, err = watermark.Decode(m.Data[watermark.DataKey])
-		ours := strings.HasPrefix(m.Name, lease+"-watermark-") && (o.Instance == instance || err != nil)
-		if ours && (identity == "" || o.Identity == identity) {
-			out = append(out, o)
-		}
-	}
-	return out, nil
-}
-
-// Retire deletes watermarks: the load balancers that they speak of list nothing of ours any more, or are gone for good. It returns the names
-// of those that it deleted.
-func Retire(ctx context.Context, client kubernetes.Interface, namespace string, objects []Object) (deleted []string, err error) {
-	var errs []error
-	for _, o := range objects {
-		err := client.CoreV1().ConfigMaps(namespace).Delete(ctx, o.Name, metav1.DeleteOptions{})
-		switch {
-		case err == nil:
-			deleted = append(deleted, o.Name)
-		case !apierrors.IsNotFound(err):
-			errs = append(errs, fmt.Errorf("delete the watermark %s/%s: %w", namespace, o.Name, err))
-		}
-	}
-	return deleted, errors.Join(errs...)
 }
 
 // OwnPod returns a reference to the Pod that this process runs in, as the environment variables POD_NAMESPACE, POD_NAME and POD_UID say,
