@@ -1,6 +1,7 @@
 package lbsync
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,25 +25,31 @@ var ErrRunning = errors.New("an lbsync is at work")
 
 // Cleaning is how Cleanup goes about it.
 type Cleaning struct {
-	// Wait waits for the Lease while another process holds it, instead of refusing.
+	// Wait waits while another process is at work, instead of refusing.
 	Wait bool
 	// Tell is told in a few words what is left, whenever that changes; may be nil.
 	Tell func(left string)
 }
 
+// waitPoll is how often Cleanup looks whether others have stopped.
+const waitPoll = time.Second
+
 // Cleanup removes everything of ours: pools and virtual servers from the load balancers, then finalizers, annotations, conditions and
-// addresses from Services, then the objects that processes of this installation publish, and the Lease. It holds the Lease meanwhile, so
+// addresses from Services, then what processes of this installation have published, and the Lease. It holds the Lease meanwhile, so
 // no other process can begin. What does not carry our mark stays. It may be called again after any failure, and goes on where it
 // was. The error says what is left when ctx ends.
 //
-// A load balancer beside a process, as HAProxy is, can only be cleaned up there: balancers are those of this process.
+// A load balancer beside a process, as HAProxy is, can only be cleaned up there: with cfg and balancers of that process, which has
+// stopped. cfg.Identity is that one's.
 func Cleanup(ctx context.Context, cfg Config, client kubernetes.Interface, balancers map[string]providers.Provider, log *zap.Logger, how Cleaning) error {
-	if !how.Wait {
-		if err := unheld(ctx, client, cfg); err != nil {
-			return err
-		}
+	if how.Tell == nil {
+		how.Tell = func(string) {}
 	}
-	cfg.retiring, cfg.DryRun = true, false
+	if err := await(ctx, client, cfg, how); err != nil {
+		return err
+	}
+	was := cfg.Identity
+	cfg.retiring, cfg.DryRun, cfg.Identity = true, false, was+"-cleanup" // not to be taken for the one that has stopped
 	s, err := New(cfg, client, balancers, log, prometheus.NewRegistry())
 	if err != nil {
 		return err
@@ -53,37 +60,38 @@ func Cleanup(ctx context.Context, cfg Config, client kubernetes.Interface, balan
 	go func() { ended <- s.Run(working) }()
 	left, err := s.empty(ctx, ended, how.Tell)
 	stop()
-	if err == nil {
-		err = <-ended
-	}
 	if err != nil {
+		return err
+	}
+	if err := <-ended; err != nil {
 		return err
 	}
 	if left != "" {
 		return fmt.Errorf("%s; run cleanup again: it goes on where it was: %w", left, context.Cause(ctx))
 	}
-	return removeLease(ctx, client, cfg)
+	return errors.Join(unpublish(ctx, client, cfg, was, cfg.Identity), removeLease(ctx, client, cfg))
 }
 
-// unheld returns an error while a living process holds the Lease.
-func unheld(ctx context.Context, client kubernetes.Interface, cfg Config) error {
-	l, err := client.CoordinationV1().Leases(cfg.LeaseNamespace).Get(ctx, cfg.LeaseName, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
+// await returns nil when no other process is at work.
+func await(ctx context.Context, client kubernetes.Interface, cfg Config, how Cleaning) error {
+	tick := time.NewTicker(waitPoll)
+	defer tick.Stop()
+	told := ""
+	for {
+		err := idle(ctx, client, cfg)
+		if !errors.Is(err, ErrRunning) || !how.Wait {
+			return err
+		}
+		if holder, _ := livingHolder(ctx, client, cfg); holder != told {
+			told = holder
+			how.Tell("waiting: " + err.Error())
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w; waiting for it: %w", err, context.Cause(ctx))
+		case <-tick.C:
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("read Lease %s/%s: %w", cfg.LeaseNamespace, cfg.LeaseName, err)
-	}
-	holder := ptr.Deref(l.Spec.HolderIdentity, "")
-	if holder == "" || l.Spec.RenewTime == nil {
-		return nil
-	}
-	until := l.Spec.RenewTime.Add(time.Duration(ptr.Deref(l.Spec.LeaseDurationSeconds, 0)) * time.Second)
-	if time.Now().After(until) {
-		return nil
-	}
-	return fmt.Errorf("%w: %s holds the Lease %s/%s until %s, and would write everything again", ErrRunning, holder, cfg.LeaseNamespace, cfg.LeaseName,
-		until.UTC().Format(time.RFC3339))
 }
 
 // cleanupPoll is how often Cleanup looks what is left.
@@ -96,7 +104,7 @@ func (s *Syncer) empty(ctx context.Context, ended <-chan error, tell func(string
 	for {
 		if now := s.left(); now != left {
 			left = now
-			if tell != nil && left != "" {
+			if left != "" {
 				tell(left)
 			}
 		}
@@ -107,7 +115,7 @@ func (s *Syncer) empty(ctx context.Context, ended <-chan error, tell func(string
 		case <-ctx.Done():
 			return left, nil
 		case err := <-ended:
-			return left, errors.Join(errors.New(left), err)
+			return left, fmt.Errorf("it stopped: %w", cmp.Or(err, errors.New(left)))
 		case <-tick.C:
 		}
 	}

@@ -13,10 +13,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/nplbridge/nplbridge/agent/watermark"
 	"github.com/nplbridge/nplbridge/lbsync/internal/annotations"
+	"github.com/nplbridge/nplbridge/lbsync/internal/applied"
 	"github.com/nplbridge/nplbridge/lbsync/internal/status"
+	"github.com/nplbridge/nplbridge/lbsync/internal/watermarks"
 	"github.com/nplbridge/nplbridge/providers"
 	"github.com/nplbridge/nplbridge/providers/providertest"
 )
@@ -57,7 +62,7 @@ func TestCleanup(t *testing.T) {
 	w.eventually("both are programmed", func() bool { return programmed(w.service("web")) && programmed(w.service("own")) })
 
 	err := w.cleanup(t.Context(), Cleaning{})
-	if !errors.Is(err, ErrRunning) || !strings.Contains(err.Error(), "one holds the Lease nplbridge-system/nplbridge-lbsync until ") {
+	if !errors.Is(err, ErrRunning) || !strings.Contains(err.Error(), "one holds the Lease nplbridge-system/nplbridge-lbsync, and would write") {
 		t.Fatalf("beside a running process: %v", err)
 	}
 	if !programmed(w.service("web")) {
@@ -94,6 +99,9 @@ func TestCleanup(t *testing.T) {
 	if _, err := w.client.CoordinationV1().Leases("nplbridge-system").Get(t.Context(), "nplbridge-lbsync", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the Lease: %v", err)
 	}
+	if list, err := w.client.CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 0 {
+		t.Errorf("%v, left: %+v", err, list.Items)
+	}
 	if err := w.cleanup(t.Context(), Cleaning{}); err != nil { // again, with nothing left
 		t.Error(err)
 	}
@@ -124,13 +132,67 @@ func TestExpiredLeaseIsNobodys(t *testing.T) {
 		},
 	}
 	w := newWorld(t, node(), lease)
-	if err := unheld(t.Context(), w.client, config("c")); err != nil {
+	if err := idle(t.Context(), w.client, config("c")); err != nil {
 		t.Error(err)
 	}
 	lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
 	w = newWorld(t, node(), lease)
-	if err := unheld(t.Context(), w.client, config("c")); !errors.Is(err, ErrRunning) {
+	if err := idle(t.Context(), w.client, config("c")); !errors.Is(err, ErrRunning) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// publication is the ConfigMap by which a process says what it has applied, and the watermark of its load balancer.
+func publication(instance, identity string, age time.Duration) []runtime.Object {
+	object := func(kind, label, key, value string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "nplbridge-system", Name: kind + "-" + strings.ReplaceAll(instance, "/", "-") + "-" + identity, UID: types.UID(kind + instance + identity),
+				Labels: map[string]string{label: "v1"}, Annotations: map[string]string{watermarks.IdentityAnnotation: identity},
+			},
+			Data: map[string]string{key: value},
+		}
+	}
+	at := time.Now().Add(-age)
+	return []runtime.Object{
+		object("applied", applied.Label, applied.DataKey, applied.Encode(applied.Standing{Instance: instance, Identity: identity, Provider: "haproxy", At: at})),
+		object("watermark", watermark.Label, watermark.DataKey, watermark.Encode(watermark.Watermark{Instance: instance, LoadBalancer: "haproxy/" + identity, Seen: "7", At: at})),
+	}
+}
+
+func TestRetire(t *testing.T) {
+	objects := slices.Concat([]runtime.Object{node()}, publication(owner.Instance, "lb-1", time.Hour), publication(owner.Instance, "lb-2", time.Second),
+		publication("other/nplbridge", "lb-1", time.Hour))
+	w := newWorld(t, objects...)
+	if _, err := Retire(t.Context(), config("c"), w.client, "lb-2"); !errors.Is(err, ErrRunning) || !strings.Contains(err.Error(), "lb-2 wrote applied-nplbridge-system-nplbridge-lb-2") {
+		t.Errorf("a living process: %v", err)
+	}
+	if _, err := Retire(t.Context(), config("c"), w.client, "lb-3"); err == nil || !strings.Contains(err.Error(), `no process "lb-3" of nplbridge-system/nplbridge has published anything; there are: lb-1, lb-2`) {
+		t.Errorf("nobody: %v", err)
+	}
+	removed, err := Retire(t.Context(), config("c"), w.client, "lb-1")
+	if want := []string{"applied-nplbridge-system-nplbridge-lb-1", "watermark-nplbridge-system-nplbridge-lb-1"}; err != nil || !slices.Equal(removed, want) {
+		t.Errorf("%v, %q", err, removed)
+	}
+	left, err := w.client.CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(left.Items) != 4 {
+		t.Errorf("%v, %d ConfigMaps are left, want those of lb-2 and of the other installation", err, len(left.Items))
+	}
+}
+
+// Processes beside other load balancers: while one speaks nothing is done, and one that is silent is named in the end.
+func TestCleanupAndOtherProcesses(t *testing.T) {
+	w := newWorld(t, append(publication(owner.Instance, "lb-2", time.Second), node())...)
+	if err := w.cleanup(t.Context(), Cleaning{}); !errors.Is(err, ErrRunning) || !strings.Contains(err.Error(), "lb-2 wrote") {
+		t.Errorf("a living process: %v", err)
+	}
+	w = newWorld(t, slices.Concat([]runtime.Object{node()}, publication(owner.Instance, "lb-2", time.Hour), publication(owner.Instance, "cleaner", time.Hour))...)
+	if err := w.cleanup(t.Context(), Cleaning{}); err == nil || !strings.Contains(err.Error(), "left: load balancers beside lb-2; run cleanup there, or cleanup --retire") {
+		t.Errorf("a silent process: %v", err)
+	}
+	left, err := w.client.CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(left.Items) != 2 {
+		t.Errorf("%v, %d ConfigMaps are left, want the two of lb-2", err, len(left.Items))
 	}
 }
 

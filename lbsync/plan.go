@@ -29,6 +29,12 @@ func Plan(ctx context.Context, cfg Config, client kubernetes.Interface, balancer
 	return s.plan(ctx)
 }
 
+// PlanCleanup returns the Document of a Cleanup that would begin now, with what it would remove. Nothing is written.
+func PlanCleanup(ctx context.Context, cfg Config, client kubernetes.Interface, balancers map[string]providers.Provider, log *zap.Logger) (Document, error) {
+	cfg.retiring = true
+	return Plan(ctx, cfg, client, balancers, log)
+}
+
 // plan runs the loops without a Lease until each has looked at everything once.
 func (s *Syncer) plan(ctx context.Context) (Document, error) {
 	var running sync.WaitGroup

@@ -71,13 +71,14 @@ func (s *Syncer) Status() any { return s.Document() }
 
 // Document returns what this process knows and does.
 func (s *Syncer) Document() Document {
+	settings := s.settings.Load()
 	d := Document{
 		Version: document.Version, Instance: s.cfg.Instance, Identity: s.cfg.Identity, At: s.clock.Now(),
 		Leading: s.leading.Load(), Leader: s.lease.Holder(), DryRun: s.cfg.DryRun,
-		ServiceType: s.cfg.ServiceType, PortRange: s.cfg.PortRange.String(), Providers: []document.Provider{}, Services: []document.Service{},
+		ServiceType: s.cfg.ServiceType, PortRange: settings.PortRange.String(), Providers: []document.Provider{}, Services: []document.Service{},
 	}
-	if s.cfg.GuardHold > 0 {
-		d.GuardHold = s.cfg.GuardHold.String()
+	if settings.GuardHold > 0 {
+		d.GuardHold = settings.GuardHold.String()
 	}
 	if !s.watch.Synced() {
 		d.Problem = waitingForCaches

@@ -9,20 +9,25 @@ import (
 	"github.com/nplbridge/nplbridge/cmd/internal/program"
 )
 
-func main() { os.Exit(program.Main(root())) }
+func main() { os.Exit(program.Main(root(callerOf(os.Args[0])))) }
 
-func root() *cobra.Command {
+func root(by caller) *cobra.Command {
 	command := &cobra.Command{
-		Use:   "lbsync",
+		Use:   by.name,
 		Short: "Keep a load balancer's pools equal to the Pods",
-		Long: `lbsync reads Services, Pods and the annotation nodeportlocal.antrea.io, and keeps the virtual servers and pools of a
-load balancer equal to them: one pool per Service port, one member nodeIP:nodePort per ready Pod.`,
-		Example: `  lbsync run --config /etc/nplbridge/lbsync.yaml
-  lbsync run --kubeconfig ~/.kube/config --address-pools 192.0.2.0/24 --log-level debug
+		Long: `lbsync reads Services, Pods and the annotation nodeportlocal.antrea.io, and keeps the virtual servers and pools of
+load balancers equal to them: one pool per Service port, one member nodeIP:nodePort per ready Pod.
+
+The same program under the name kubectl-npl is a plugin of kubectl: kubectl npl status, explain, diff ask the lbsync in the cluster.`,
+		Example: by.lines(`  lbsync run --config /etc/nplbridge/lbsync.yaml
   lbsync check --config /etc/nplbridge/lbsync.yaml
-  lbsync status -o yaml`,
+  lbsync status
+  lbsync explain service web -n shop
+  lbsync diff`),
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: by.typed},
 	}
 	// No Args here: with them cobra takes an unknown command for an argument and prints the help.
-	command.AddCommand(runCommand(), checkCommand(), program.StatusCommand(table()), program.VersionCommand("lbsync"))
+	command.AddCommand(runCommand(by), checkCommand(), statusCommand(by), explainCommand(by), diffCommand(by), cleanupCommand(by), configCommand(by),
+		program.VersionCommand(by.typed))
 	return command
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -17,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/nplbridge/nplbridge/cmd/internal/drift"
+	"github.com/nplbridge/nplbridge/cmd/internal/settings"
 	"github.com/nplbridge/nplbridge/cmd/internal/settings/settingstest"
 	"github.com/nplbridge/nplbridge/lbsync"
 	"github.com/nplbridge/nplbridge/providers"
@@ -58,15 +60,30 @@ func TestChart(t *testing.T) {
 	settingstest.Chart(t, "../../charts/nplbridge", "lbsync", table(), own, []string{"logFormat", statusAddress})
 }
 
-func execute(args ...string) (string, error) {
+func execute(args ...string) (string, error) { return executeAs(callerOf("lbsync"), args...) }
+
+func executeAs(by caller, args ...string) (string, error) { return run(root(by), args...) }
+
+func run(command *cobra.Command, args ...string) (string, error) {
 	var out bytes.Buffer
-	command := root()
 	command.SetArgs(args)
 	command.SetOut(&out)
 	command.SilenceErrors, command.SilenceUsage = true, true
 	err := command.Execute()
 	return out.String(), err
 }
+
+// load loads settings from flags.
+func load(args ...string) (*settings.Values, error) {
+	flags := pflag.NewFlagSet("lbsync", pflag.ContinueOnError)
+	table().AddFlags(flags)
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	return table().Load(flags)
+}
+
+func portText(port uint16) string { return strconv.Itoa(int(port)) }
 
 func TestBadSettings(t *testing.T) {
 	for want, args := range map[string][]string{
@@ -139,12 +156,7 @@ portRange: ""
 	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	flags := pflag.NewFlagSet("lbsync", pflag.ContinueOnError)
-	table().AddFlags(flags)
-	if err := flags.Parse([]string{"--config=" + file}); err != nil {
-		t.Fatal(err)
-	}
-	values, err := table().Load(flags)
+	values, err := load("--config=" + file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,9 +183,18 @@ func TestUnknownCommand(t *testing.T) {
 }
 
 func TestHelpHasExamples(t *testing.T) {
-	for _, command := range append([]*cobra.Command{root()}, root().Commands()...) {
+	for _, command := range commands(root(callerOf("lbsync"))) {
 		if command.Example == "" || command.Short == "" {
 			t.Errorf("%s has no example or no short text", command.Name())
 		}
 	}
+}
+
+// commands returns a command with everything below it.
+func commands(c *cobra.Command) []*cobra.Command {
+	out := []*cobra.Command{c}
+	for _, sub := range c.Commands() {
+		out = append(out, commands(sub)...)
+	}
+	return out
 }

@@ -14,11 +14,12 @@ import (
 
 	"github.com/nplbridge/nplbridge/cmd/internal/program"
 	"github.com/nplbridge/nplbridge/cmd/internal/serve"
+	"github.com/nplbridge/nplbridge/cmd/internal/settings"
 	"github.com/nplbridge/nplbridge/lbsync"
 	"github.com/nplbridge/nplbridge/providers"
 )
 
-func runCommand() *cobra.Command {
+func runCommand(by caller) *cobra.Command {
 	table := table()
 	var printConfig *bool
 	command := &cobra.Command{
@@ -51,6 +52,7 @@ Each setting comes from its flag, else its environment variable, else the file, 
 			runner := program.Runner{
 				Table:         table,
 				MetricsPrefix: "lbsync",
+				StatusAddress: statusAddress,
 				New: func(ctx context.Context, client kubernetes.Interface, log *zap.Logger, metrics prometheus.Registerer) (program.Service, error) {
 					return service(ctx, cfg, balancers, client, log, metrics)
 				},
@@ -58,6 +60,7 @@ Each setting comes from its flag, else its environment variable, else the file, 
 			return runner.Run(c.Context(), c.Flags(), values)
 		},
 	}
+	command.Hidden = by.plugin // nobody runs it by kubectl
 	table.AddFlags(command.Flags())
 	printConfig = program.PrintConfig(command.Flags())
 	return command
@@ -79,7 +82,19 @@ func service(ctx context.Context, cfg lbsync.Config, balancers []balancer, clien
 		checks = append(checks, serve.Check(c))
 	}
 	run := func(ctx context.Context) error { return errors.Join(s.Run(ctx), open.Close()) }
-	return program.Service{Run: run, Checks: checks, Status: s.Status}, nil
+	reload := func(v *settings.Values) error { return take(s, cfg, v) }
+	return program.Service{Run: run, Checks: checks, Status: s.Status, Reload: reload}, nil
+}
+
+// take has a running Syncer take over those settings that are Live.
+func take(s *lbsync.Syncer, running lbsync.Config, v *settings.Values) error {
+	now, err := config(v)
+	if err != nil {
+		return err
+	}
+	running.DrainLimit, running.Resync, running.GuardHold, running.GateTimeout = now.DrainLimit, now.Resync, now.GuardHold, now.GateTimeout
+	running.PortRange, running.NodePortSelector = now.PortRange, now.NodePortSelector
+	return s.Reload(running)
 }
 
 // opened are the providers by name.

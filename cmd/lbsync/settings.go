@@ -48,11 +48,11 @@ func table() settings.Table {
 			Doc: "where members come from, unless a Service says otherwise by nplbridge.io/service-type: NodePortLocal (node ports of Pods), NodePort (Nodes) or ClusterIP (Pods, where the load balancer reaches their addresses)",
 		},
 		{
-			Key: "portRange", Default: "61000-62000", Example: "50000-51000", Want: wantPortRange,
+			Key: "portRange", Default: "61000-62000", Live: true, Example: "50000-51000", Want: wantPortRange,
 			Doc: "where npl-agents take node ports from, FIRST-LAST, both included; a mapping outside of it counts only if the Pod declares that host port. Set to nothing in file or flag it takes any",
 		},
 		{
-			Key: "nodePortSelector", Kind: settings.Labels, Example: "[{key: ingress, value: \"true\"}]",
+			Key: "nodePortSelector", Kind: settings.Labels, Live: true, Example: "[{key: ingress, value: \"true\"}]",
 			Doc: "labels of the Nodes that are members with serviceType NodePort; empty means all",
 		},
 		{
@@ -60,15 +60,15 @@ func table() settings.Table {
 			Doc: "addresses for Services, in order of preference: prefixes or ranges FIRST-LAST, or in the file pools with names and rules; without any, only Services that ask for a certain address get one",
 		},
 		{
-			Key: "guardHold", Kind: settings.Duration, Default: d.GuardHold, Example: "5m",
+			Key: "guardHold", Kind: settings.Duration, Default: d.GuardHold, Live: true, Example: "5m",
 			Doc: "how long members that more than half of a pool loses at once are held at least, when no event explains it, 0s to 24h; 0s holds nothing",
 		},
 		{
-			Key: "gateTimeout", Kind: settings.Duration, Default: d.GateTimeout, Example: "2m",
+			Key: "gateTimeout", Kind: settings.Duration, Default: d.GateTimeout, Live: true, Example: "2m",
 			Doc: "after how long the readiness gate nplbridge.io/in-pool of a Pod opens although a load balancer has not confirmed it, 0s to 24h; 0s never",
 		},
 		{
-			Key: "drainLimit", Kind: settings.Duration, Default: d.DrainLimit, Example: "10m",
+			Key: "drainLimit", Kind: settings.Duration, Default: d.DrainLimit, Live: true, Example: "10m",
 			Doc: "the longest that a member which takes no new connections is kept for those it has, 0s to 24h",
 		},
 		{
@@ -76,7 +76,7 @@ func table() settings.Table {
 			Doc: "drain the members on a Node as soon as it is cordoned",
 		},
 		{
-			Key: "resync", Kind: settings.Duration, Default: d.Resync, Example: "1m",
+			Key: "resync", Kind: settings.Duration, Default: d.Resync, Live: true, Example: "1m",
 			Doc: "how often the load balancer is read back and repaired, 10s to 24h",
 		},
 		{
