@@ -39,6 +39,7 @@ func fullPod() *corev1.Pod {
 			},
 			InitContainers: []corev1.Container{
 				{Name: "once", Ports: port("once", 3)},
+				{Name: "again", Ports: port("again", 4), RestartPolicy: ptr.To(corev1.ContainerRestartPolicyOnFailure)},
 				{Name: "sidecar", Ports: port("metrics", 9090), RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways)},
 			},
 		},

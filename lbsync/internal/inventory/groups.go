@@ -21,21 +21,26 @@ type group struct {
 
 // groups are all that have Pods.
 type groups struct {
-	seed   maphash.Seed
+	hash   func(namespace string, labels map[string]string) uint64
 	byHash map[uint64]*group
 	in     map[string]set[*group] // by Namespace
 }
 
 func newGroups() groups {
-	return groups{seed: maphash.MakeSeed(), byHash: map[uint64]*group{}, in: map[string]set[*group]{}}
+	seed := maphash.MakeSeed()
+	hash := func(namespace string, labels map[string]string) uint64 {
+		sum := maphash.String(seed, namespace)
+		for k, v := range labels {
+			sum += maphash.Comparable(seed, [2]string{k, v}) // in whichever order
+		}
+		return sum
+	}
+	return groups{hash: hash, byHash: map[uint64]*group{}, in: map[string]set[*group]{}}
 }
 
 // of returns the group, or a new one that is not entered yet.
 func (gs *groups) of(namespace string, labels map[string]string) *group {
-	hash := maphash.String(gs.seed, namespace)
-	for k, v := range labels {
-		hash += maphash.Comparable(gs.seed, [2]string{k, v})
-	}
+	hash := gs.hash(namespace, labels)
 	for g := gs.byHash[hash]; g != nil; g = g.next {
 		if g.namespace == namespace && maps.Equal(g.labels, labels) {
 			return g
@@ -78,7 +83,6 @@ func (x *Index) leave(g *group, p *pod) {
 	for s := range g.services {
 		delete(s.groups, g)
 	}
-	clear(g.services)
 	drop(x.groups.in, g.namespace, g)
 	if first := x.groups.byHash[g.hash]; first == g {
 		if g.next == nil {
@@ -92,7 +96,6 @@ func (x *Index) leave(g *group, p *pod) {
 		}
 		first.next = g.next
 	}
-	g.next = nil
 }
 
 // selectorTerm is one label that a selector asks for.

@@ -107,6 +107,9 @@ func TestIndexProperties(t *testing.T) {
 		x := NewIndex().Feed(now)
 		c := &cluster{map[string]model.Service{}, map[string]*model.Pod{}, map[string]*model.Node{}, map[string]bool{}, map[string]model.Fate{}}
 		pods, nodes := podTarget{x.Index, fixed(now), func(PodKey) {}}, nodeTarget{x.Index, fixed(now)}
+		if rapid.Bool().Draw(t, "all labels hash alike") {
+			x.groups.hash = func(string, map[string]string) uint64 { return 0 }
+		}
 		version := 0
 		next := func() string { version++; return fmt.Sprint(version) }
 		which := func(what string) string { return fmt.Sprint(rapid.IntRange(1, 3).Draw(t, what)) }
@@ -117,6 +120,12 @@ func TestIndexProperties(t *testing.T) {
 			if rapid.Bool().Draw(t, "labelled alike") {
 				delete(p.Labels, "pod")
 			}
+			if second := uint16(rapid.IntRange(1, 4).Draw(t, "second port")); second < 3 {
+				m := p.Mappings[0]
+				m.PodPort, m.NodePort = 81, second
+				p.Mappings = append(p.Mappings, m)
+			}
+			p.Labels["tier"] = app.Draw(t, "tier")
 			p.UID, p.Gated = name+which("UID"), rapid.Bool().Draw(t, "gated")
 			return p
 		}
@@ -141,6 +150,9 @@ func TestIndexProperties(t *testing.T) {
 		steps := map[string]func() set[string]{
 			"service": func() set[string] {
 				s := testService("s"+which("service"), app.Draw(t, "app"))
+				if rapid.Bool().Draw(t, "of one tier") {
+					s.Selector["tier"] = app.Draw(t, "tier")
+				}
 				s.Source = rapid.SampledFrom(annotations.Sources()).Draw(t, "source")
 				if rapid.IntRange(0, 3).Draw(t, "foreign") == 0 {
 					s.On = nil
