@@ -22,6 +22,7 @@ func permissions(cfg lbsync.Config) []kube.Permission {
 		{Resource: "services", Verbs: []string{"get", "list", "watch", "patch"}},
 		{Resource: "services", Subresource: "status", Verbs: []string{"patch"}},
 		{Resource: "pods", Verbs: []string{"get", "list", "watch"}},
+		{Resource: "pods", Subresource: "status", Verbs: []string{"patch"}},
 		{Resource: "nodes", Verbs: []string{"get", "list", "watch"}},
 		{Resource: "namespaces", Verbs: []string{"get"}, Name: metav1.NamespaceSystem},
 		{Group: "events.k8s.io", Resource: "events", Verbs: []string{"create", "patch"}},

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
@@ -58,6 +60,78 @@ func TestChart(t *testing.T) {
 		}
 	}
 	settingstest.Chart(t, "../../charts/nplbridge", "lbsync", table(), own, []string{"logFormat", statusAddress})
+}
+
+// A change of settings that lbsync follows while it runs does not restart it; any other does.
+func TestChartRestartsForTheRest(t *testing.T) {
+	helpers, err := os.ReadFile("../../charts/nplbridge/templates/_helpers.tpl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	omitted := regexp.MustCompile(`omit \(include "nplbridge.lbsync.settings" . \| fromYaml\)((?: "[^"]+")+) \|`).FindSubmatch(helpers)
+	if omitted == nil {
+		t.Fatal("the chart leaves no settings out of the checksum")
+	}
+	var want []string
+	for _, s := range table().Settings {
+		if s.Live {
+			want = append(want, strconv.Quote(s.Key))
+		}
+	}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, strings.Fields(string(omitted[1]))); diff != "" {
+		t.Errorf("-settings that are followed +left out of the checksum:\n%s", diff)
+	}
+}
+
+// What is said to take effect live is what a running lbsync takes over.
+func TestLiveSettings(t *testing.T) {
+	values := map[string]string{
+		"serviceType": "NodePort", "portRange": "1-2", "nodePortSelector": "a=b", "namespaceSelector": "a=b", "blockedNamespaces": "x", "handleUnclassed": "true",
+		"guardHold": "7s", "gateTimeout": "7s", "drainLimit": "7s", "drainOnCordon": "true", "resync": "77s", "dryRun": "true", "addressPools": "192.0.2.1",
+		"providerName": "x", "instance": "x/y", "leaseNamespace": "x", "leaseName": "x", "identity": "x",
+	}
+	before, err := load("--identity=me")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := config(before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	balancer := providertest.NewLoadBalancer(providertest.MemoryCapabilities()).Open(providers.Owner{ClusterUID: "u", Instance: cfg.Instance})
+	for _, s := range table().Settings {
+		value, tried := values[s.Key]
+		if !tried {
+			continue
+		}
+		running, err := lbsync.New(cfg, fake.NewClientset(), map[string]providers.Provider{cfg.Providers[0]: balancer}, zap.NewNop(), prometheus.NewRegistry())
+		if err != nil {
+			t.Fatal(err)
+		}
+		args := []string{"--" + s.Flag() + "=" + value}
+		if s.Key != "identity" {
+			args = append(args, "--identity=me")
+		}
+		after, err := load(args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now, err := config(after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := running.Reload(now); (err == nil) != s.Live {
+			t.Errorf("%s: live is %v, and a running lbsync says %v", s.Key, s.Live, err)
+		}
+		if err := take(running, cfg, after); err != nil {
+			t.Errorf("%s: %v", s.Key, err)
+		}
+		delete(values, s.Key)
+	}
+	if len(values) > 0 {
+		t.Errorf("no such settings: %v", values)
+	}
 }
 
 func execute(args ...string) (string, error) { return executeAs(callerOf("lbsync"), args...) }

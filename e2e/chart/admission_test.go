@@ -251,8 +251,11 @@ func TestLBSyncMayWriteItsConditionAndNothingElse(t *testing.T) {
 	namespace(t, ns, nil)
 	pod := create(t, echoPod(ns, "web", func(p *corev1.Pod) { p.Finalizers = []string{"example.org/keep"} }))
 	lbsync := as(t, lbsyncAccount, nil)
-	if _, err := patch(t, lbsync, pod, `{}`, "status"); !apierrors.IsForbidden(err) || strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
-		t.Errorf("without the right to write Pods: %v", err)
+	if _, err := patch(t, lbsync, pod, `{}`); !apierrors.IsForbidden(err) || strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
+		t.Errorf("its rights let it write Pods beside their status: %v", err)
+	}
+	if _, err := patch(t, lbsync, pod, `{}`, "status"); err != nil {
+		t.Errorf("its own right: %v", err)
 	}
 	mayWritePods(t, lbsyncAccount)
 	strategic := func(body string, part ...string) error {

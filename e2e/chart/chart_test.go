@@ -107,6 +107,7 @@ func TestRights(t *testing.T) {
 			rule("", "services", "get list watch patch"),
 			rule("", "services/status", "patch"),
 			rule("", "pods nodes", "get list watch"),
+			rule("", "pods/status", "patch"),
 			rule("", "namespaces", "get", "kube-system"),
 			rule("events.k8s.io", "events", "create patch"),
 		},
@@ -124,7 +125,8 @@ func TestRights(t *testing.T) {
 	lease := only(t, objects, every[*rbacv1.Role])
 	want := []rbacv1.PolicyRule{
 		rule("coordination.k8s.io", "leases", "create"),
-		rule("coordination.k8s.io", "leases", "get update", "nplbridge-lbsync"),
+		rule("coordination.k8s.io", "leases", "get update delete", "nplbridge-lbsync"),
+		rule("", "configmaps", "get list watch create update delete"),
 	}
 	if diff := cmp.Diff(want, lease.Rules); diff != "" {
 		t.Errorf("lease: -want +got:\n%s", diff)
@@ -265,6 +267,9 @@ func TestOnlyTheLogLevelRestartsNothing(t *testing.T) {
 	before = checksum()
 	if after := checksum("lbsync.config.logLevel=debug"); after != before {
 		t.Error("a new log level restarts lbsync")
+	}
+	if after := checksum("lbsync.config.drainLimit=1m", "agent.config.portRange=50000-51000"); after != before {
+		t.Error("settings that lbsync follows while it runs restart it")
 	}
 	if after := checksum("addressPools={192.0.2.0/24}"); after == before {
 		t.Error("new address pools do not reach lbsync")

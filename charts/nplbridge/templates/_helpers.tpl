@@ -72,7 +72,7 @@ readinessProbe:
   failureThreshold: 2
 {{- end }}
 
-{{/* The settings files. A change of logLevel alone restarts nothing: the programs follow it. */}}
+{{/* The settings files. The programs follow some settings while they run; a change of those alone restarts nothing. */}}
 {{- define "nplbridge.agent.settings" -}}
 {{ merge (dict "watermarkNamespace" .Release.Namespace) (deepCopy .Values.agent.config) | toYaml }}
 {{- end }}
@@ -95,4 +95,9 @@ readinessProbe:
       "addressPools" .Values.addressPools
       "haproxy" $haproxy
     ) (deepCopy (omit .Values.lbsync.config "haproxy")) | toYaml }}
+{{- end }}
+
+{{/* The settings that lbsync does not follow while it runs. */}}
+{{- define "nplbridge.lbsync.restart" -}}
+{{ omit (include "nplbridge.lbsync.settings" . | fromYaml) "drainLimit" "gateTimeout" "guardHold" "logLevel" "nodePortSelector" "portRange" "resync" | toYaml }}
 {{- end }}
