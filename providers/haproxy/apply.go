@@ -19,8 +19,10 @@ import (
 type task struct {
 	key     providers.Key
 	backend string
-	pool    *providers.PoolChange
-	virtual *providers.VirtualServerChange
+	// attached is true when the backend is the administrator's, and only servers with our mark in it are ours.
+	attached bool
+	pool     *providers.PoolChange
+	virtual  *providers.VirtualServerChange
 
 	live bool // the worker has the backend
 	plan memberPlan
@@ -76,6 +78,7 @@ func group(changes providers.Changes) []*task {
 	}
 	tasks := make([]*task, 0, len(byKey))
 	for _, t := range byKey {
+		t.attach()
 		tasks = append(tasks, t)
 	}
 	slices.SortFunc(tasks, func(a, b *task) int { return a.key.Compare(b.key) })
@@ -90,6 +93,9 @@ func open(tasks []*task) []*task {
 // validate fails a task whose Key or size no backend can have.
 func (t *task) validate(can providers.Capabilities) {
 	err := (config.Service{Key: t.key}).Validate()
+	if t.attached {
+		err = errors.Join(err, t.checkAttached())
+	}
 	if t.pool != nil && t.pool.New != nil {
 		err = errors.Join(err, can.CheckPool(*t.pool.New))
 	}
@@ -133,7 +139,7 @@ func (p *Provider) changeMembers(ctx context.Context, s *runtime.Session, tasks 
 	results, err := s.Run(ctx, commands)
 	for i, r := range results {
 		if t := owners[i]; r.Err != nil && t.err == nil {
-			t.err = fail(refusalKind(r.Err), t.key.String(), r.Err)
+			t.err = fail(refusalKind(r.Err), t.key.String(), t.explain(r.Err))
 			p.known = false // the rest of its commands had their effect: look again before trusting anything
 		}
 	}
@@ -162,6 +168,9 @@ func (p *Provider) prepareTask(t *task, answer runtime.Result) error {
 	var refused *runtime.RefusedError
 	if answer.Err != nil && !(errors.As(answer.Err, &refused) && strings.Contains(refused.Answer, "Can't find backend")) {
 		return fail(providers.Conflict, t.key.String(), answer.Err)
+	}
+	if t.attached {
+		return p.prepareAttached(t, answer)
 	}
 	current := p.model.Get(t.key)
 	// A backend of this name that our file does not list is not ours to touch. If it is in the administrator's files,
@@ -201,7 +210,7 @@ func (p *Provider) prepareTask(t *task, answer runtime.Result) error {
 		if t.live {
 			var servers []runtime.Server
 			if servers, err = runtime.ParseServers(answer.Text); err == nil {
-				t.plan, err = planMembers(t.backend, p.settings, servers, *t.pool)
+				t.plan, err = mark("").planMembers(t.backend, p.settings, servers, *t.pool)
 				next.Servers = t.plan.servers
 			}
 		} else {
@@ -229,14 +238,17 @@ func refusalKind(err error) providers.Kind {
 // adopt notes in the model the members that are in force now.
 func (p *Provider) adopt(tasks []*task) {
 	for _, t := range tasks {
-		if !t.live || t.next == nil {
+		if !t.live || t.next == nil && !t.attached {
 			continue
 		}
 		for _, name := range t.plan.removed {
 			p.leaving[ref{t.backend, name}] = time.Time{}
 		}
-		for _, server := range t.next.Servers {
+		for _, server := range t.plan.servers {
 			delete(p.leaving, ref{t.backend, server.Name})
+		}
+		if t.attached || t.pool == nil {
+			continue
 		}
 		current := *p.model.Get(t.key)
 		current.Servers = t.next.Servers
@@ -247,6 +259,9 @@ func (p *Provider) adopt(tasks []*task) {
 // structural returns the tasks that only a reload can fulfil.
 func (p *Provider) structural(tasks []*task) []*task {
 	return slices.DeleteFunc(tasks, func(t *task) bool {
+		if t.attached {
+			return true
+		}
 		current := p.model.Get(t.key)
 		if current == nil || t.next == nil {
 			return current == nil && t.next == nil

@@ -78,6 +78,7 @@ func BenchmarkObserve(b *testing.B) {
 }
 
 func TestThousandMembers(t *testing.T) {
+	t.Parallel()
 	b, p := running(t)
 	d, key := desk{t, p}, testKey("big")
 	b.serve(d, key, 80)

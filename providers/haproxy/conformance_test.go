@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 
 // TestConformance judges the provider with the real haproxy by the rules of all providers.
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	providertest.Run(t, func(t *testing.T) providertest.Harness {
 		b := newBalancer(t)
 		spy := spyOn(t, b)
@@ -34,6 +36,7 @@ func TestConformance(t *testing.T) {
 				return p
 			},
 			PlantForeign: b.plantForeign,
+			PlantPool:    b.plantPool,
 			Enabled: func(key providers.Key) (int, bool) {
 				servers, err := runtime.ParseServers(b.run("show servers state " + config.BackendName(key))[0])
 				if err != nil {
@@ -100,6 +103,52 @@ func (b *balancer) plantForeign(t *testing.T) func(t *testing.T) {
 			t.Errorf("%s was touched: %v", own, err)
 		}
 	}
+}
+
+// plantPool has the administrator make a backend with a server, and another lbsync add one of its own.
+func (b *balancer) plantPool(t *testing.T) (name string, verify func(t *testing.T)) {
+	name = "theirs"
+	other := testOwner
+	other.Instance += "-2"
+	stranger, err := markOf(other).name(providers.MemberID{UID: "uid", Address: netip.MustParseAddrPort("127.0.1.1:61000")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.backend(name, "balance roundrobin\n    server static 127.0.0.8:8 weight 7")
+	b.run("add server theirs/"+stranger+" 127.0.1.1:61000 id 9 weight 3", "set server theirs/"+stranger+" state ready")
+	return name, func(t *testing.T) {
+		servers, err := runtime.ParseServers(b.run("show servers state theirs")[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for server, weight := range map[string]int{"static": 7, stranger: 3} {
+			i := slices.IndexFunc(servers, func(s runtime.Server) bool { return s.Name == server })
+			if i < 0 || servers[i].Admin != 0 || servers[i].Weight != weight {
+				t.Errorf("%s was touched: %+v", server, servers)
+			}
+		}
+	}
+}
+
+// backend has the administrator add a backend to a file of their own and reload.
+func (b *balancer) backend(name, lines string) {
+	b.t.Helper()
+	b.write(b.cfg.Dir+"/10-"+name+".cfg", "backend "+name+"\n    mode tcp\n    timeout connect 1s\n    timeout server 10s\n    "+lines+"\n")
+	if err := (runtime.Master{Path: b.cfg.MasterSocket}).Reload(b.t.Context()); err != nil {
+		b.t.Fatal(err)
+	}
+	b.eventually("the backend is loaded", func() error {
+		s, err := runtime.Dial(b.t.Context(), b.cfg.AdminSocket)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		results, err := s.Run(b.t.Context(), []runtime.Command{runtime.Ask("show backend")})
+		if err == nil && !runtime.ParseBackends(results[0].Text)[name] {
+			err = errors.New("not yet")
+		}
+		return err
+	})
 }
 
 // through connects to address until a connection comes out at l, past health checks and while haproxy still believes

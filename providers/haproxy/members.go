@@ -1,8 +1,11 @@
 package haproxy
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/nplbridge/nplbridge/providers"
 	"github.com/nplbridge/nplbridge/providers/haproxy/internal/config"
@@ -15,13 +18,17 @@ func isLeaving(s runtime.Server) bool {
 	return s.Admin&runtime.AdminForcedMaint != 0 && s.Weight == 0
 }
 
-// stateOf returns what a server that is not leaving may receive.
+// stateOf returns what lbsync lets a server that is not leaving receive. What an operator's drain takes from it beside that is not
+// looked at, see isBlocked.
 func stateOf(s runtime.Server) providers.MemberState {
-	if s.Admin&(runtime.AdminForcedMaint|runtime.AdminForcedDrain) != 0 || s.Weight == 0 {
+	if s.Admin&runtime.AdminForcedMaint != 0 || s.Weight == 0 {
 		return providers.Draining
 	}
 	return providers.Enabled
 }
+
+// isBlocked reports whether an operator took a server out with `state drain`, which lbsync itself never uses.
+func isBlocked(s runtime.Server) bool { return s.Admin&runtime.AdminForcedDrain != 0 }
 
 // healthOf returns what the checks of a server found. In maintenance they are paused, and before the first one has ended
 // HAProxy believes that the server is up.
@@ -46,20 +53,46 @@ func weightOf(s runtime.Server) uint8 {
 // serverWeight is the weight of the server for a member.
 func serverWeight(m providers.Member) int { return int(max(m.Weight, 1)) }
 
-// identify returns which member a server is. A server in our backend that somebody added by hand has no Pod UID;
-// ok is false for one that cannot be a member at all.
-func identify(s runtime.Server) (id providers.MemberID, ours, ok bool) {
-	if id, ours = config.ParseServerName(s.Name); ours {
-		return id, true, true
-	}
-	return providers.MemberID{Address: s.Address}, false, s.Address.IsValid()
+// mark is what the names of our servers begin with in a backend that is the administrator's. In a backend of our own every server is
+// ours, and the mark is empty.
+type mark string
+
+// markOf returns the mark of an owner: no other lbsync has it, so that several may have members in one backend.
+func markOf(owner providers.Owner) mark {
+	sum := sha256.Sum256([]byte(owner.String()))
+	return mark("npl-" + hex.EncodeToString(sum[:8]) + "_")
 }
 
-// membersOf returns the members that a backend's servers are, sorted.
-func membersOf(servers []runtime.Server) []providers.Member {
+// name returns the name of a member's server.
+func (k mark) name(id providers.MemberID) (string, error) {
+	name, err := config.ServerName(id)
+	return string(k) + name, err
+}
+
+// identify returns which member a server is. A server in a backend of our own that somebody added by hand has no Pod UID; ok is false
+// for one that cannot be a member at all, and for one that is somebody else's in a backend of theirs.
+func (k mark) identify(s runtime.Server) (id providers.MemberID, ours, ok bool) {
+	if name, marked := strings.CutPrefix(s.Name, string(k)); marked {
+		if id, ours = config.ParseServerName(name); ours {
+			return id, true, true
+		}
+	}
+	return providers.MemberID{Address: s.Address}, false, k == "" && s.Address.IsValid()
+}
+
+// isMoved reports whether somebody gave the server of a member another address by `set server ... addr`.
+func isMoved(s runtime.Server, id providers.MemberID) bool {
+	return s.Address.IsValid() && s.Address != id.Address
+}
+
+// membersOf returns the members that a backend's servers are, sorted. One that was moved is not the member that its name tells.
+func (k mark) membersOf(servers []runtime.Server) []providers.Member {
 	var members []providers.Member
 	for _, s := range servers {
-		if id, _, ok := identify(s); ok && !isLeaving(s) {
+		if id, _, ok := k.identify(s); ok && !isLeaving(s) {
+			if isMoved(s, id) {
+				id = providers.MemberID{Address: s.Address}
+			}
 			members = append(members, providers.Member{UID: id.UID, Address: id.Address, State: stateOf(s), Weight: weightOf(s)})
 		}
 	}
@@ -71,7 +104,7 @@ func membersOf(servers []runtime.Server) []providers.Member {
 func fileServers(servers []runtime.Server) []config.Server {
 	var out []config.Server
 	for _, s := range servers {
-		if id, ours, _ := identify(s); ours && !isLeaving(s) {
+		if id, ours, _ := mark("").identify(s); ours && !isLeaving(s) {
 			out = append(out, config.Server{
 				Name: s.Name, ID: s.ID, Address: id.Address, Weight: max(s.Weight, 1), Drained: stateOf(s) == providers.Draining,
 			})
@@ -114,14 +147,14 @@ type memberPlan struct {
 
 // planMembers compares a backend's live servers with the pool that is wanted. The steps come in the order of the
 // change's Members; what differs beyond them (somebody changed it by hand) follows.
-func planMembers(backend string, settings config.Settings, live []runtime.Server, change providers.PoolChange) (memberPlan, error) {
+func (k mark) planMembers(backend string, settings config.Settings, live []runtime.Server, change providers.PoolChange) (memberPlan, error) {
 	options := config.ServerOptions(settings, change.New.Settings)
 	monitored := change.New.Settings.Monitor.Type != providers.MonitorNone
 	servers := map[providers.MemberID]runtime.Server{}
 	taken := map[int]bool{}
 	for _, s := range live {
 		taken[s.ID] = true
-		if id, _, ok := identify(s); ok {
+		if id, _, ok := k.identify(s); ok {
 			if known, twice := servers[id]; !twice || isLeaving(known) {
 				servers[id] = s
 			}
@@ -136,7 +169,7 @@ func planMembers(backend string, settings config.Settings, live []runtime.Server
 		wanted[m.ID()] = m
 		order = append(order, m.ID())
 	}
-	for _, m := range membersOf(live) {
+	for _, m := range k.membersOf(live) {
 		order = append(order, m.ID())
 	}
 
@@ -159,7 +192,7 @@ func planMembers(backend string, settings config.Settings, live []runtime.Server
 			continue
 		}
 		if !exists {
-			name, err := config.ServerName(id)
+			name, err := k.name(id)
 			if err != nil {
 				return memberPlan{}, err
 			}
@@ -176,6 +209,11 @@ func planMembers(backend string, settings config.Settings, live []runtime.Server
 		if server.Check&(runtime.CheckConfigured|runtime.CheckEnabled) == runtime.CheckConfigured {
 			do(runtime.EnableHealth(backend, server.Name))
 		}
+		if isMoved(server, id) {
+			if _, ours, _ := k.identify(server); ours {
+				do(runtime.Move(backend, server.Name, id.Address))
+			}
+		}
 		drained := member.State == providers.Draining
 		maintained := server.Admin&runtime.AdminForcedMaint != 0
 		if drained && !maintained {
@@ -184,10 +222,10 @@ func planMembers(backend string, settings config.Settings, live []runtime.Server
 		if server.Weight != serverWeight(member) {
 			do(runtime.Weigh(backend, server.Name, serverWeight(member)))
 		}
-		if !drained && server.Admin&(runtime.AdminForcedMaint|runtime.AdminForcedDrain) != 0 {
+		if !drained && maintained { // an operator's drain alone is left
 			do(runtime.Ready(backend, server.Name))
 		}
-		if _, ours, _ := identify(server); ours {
+		if _, ours, _ := k.identify(server); ours {
 			plan.servers = append(plan.servers, config.Server{Name: server.Name, ID: server.ID, Address: id.Address, Weight: serverWeight(member), Drained: drained})
 		}
 	}

@@ -59,7 +59,7 @@ func obey(servers []runtime.Server, commands []runtime.Command) ([]runtime.Serve
 		case "set server state ready":
 			s.Admin &^= runtime.AdminForcedMaint | runtime.AdminForcedDrain
 		case "set server state maint":
-			s.Admin |= runtime.AdminForcedMaint
+			s.Admin = s.Admin&^runtime.AdminForcedDrain | runtime.AdminForcedMaint
 		case "shutdown sessions server":
 			if !isLeaving(*s) {
 				return nil, fmt.Errorf("%s: its connections are closed before it is out", c.Text)
@@ -79,6 +79,7 @@ func obey(servers []runtime.Server, commands []runtime.Command) ([]runtime.Serve
 }
 
 func TestPlanMembersReachesWhatIsWanted(t *testing.T) {
+	t.Parallel()
 	genMembers := rapid.Custom(func(r *rapid.T) []providers.Member {
 		var out []providers.Member
 		for n := range 6 { // three addresses, two Pods each: an address passes from Pod to Pod
@@ -105,7 +106,7 @@ func TestPlanMembersReachesWhatIsWanted(t *testing.T) {
 				}
 			}
 			now := genMembers.Draw(r, "members")
-			plan, err := planMembers("b", testSettings, servers, change(key, before, now, nil).Pools[0])
+			plan, err := mark("").planMembers("b", testSettings, servers, change(key, before, now, nil).Pools[0])
 			if err != nil {
 				r.Fatal(err)
 			}
@@ -113,7 +114,7 @@ func TestPlanMembersReachesWhatIsWanted(t *testing.T) {
 				r.Fatalf("%v, in %v", err, plan.commands)
 			}
 			want := providertest.Render(providers.Pool{Key: key, Members: now})
-			if got := providertest.Render(providers.Pool{Key: key, Members: membersOf(servers)}); got != want {
+			if got := providertest.Render(providers.Pool{Key: key, Members: mark("").membersOf(servers)}); got != want {
 				r.Fatalf("reached\n%swant\n%sby %v", got, want, plan.commands)
 			}
 			if file := fileServers(servers); !slices.Equal(file, plan.servers) {
@@ -124,7 +125,7 @@ func TestPlanMembersReachesWhatIsWanted(t *testing.T) {
 					r.Fatalf("%s is not checked", s.Name)
 				}
 			}
-			again, err := planMembers("b", testSettings, servers, change(key, before, now, nil).Pools[0])
+			again, err := mark("").planMembers("b", testSettings, servers, change(key, before, now, nil).Pools[0])
 			if err != nil || len(again.commands) > 0 {
 				r.Fatalf("done twice it writes again: %v, %v", again.commands, err)
 			}
@@ -134,12 +135,13 @@ func TestPlanMembersReachesWhatIsWanted(t *testing.T) {
 }
 
 func TestPlanMembersKeepsTheOrderOfSteps(t *testing.T) {
+	t.Parallel()
 	key := testKey("web")
 	m := func(n int, state providers.MemberState) providers.Member {
 		return providers.Member{UID: fmt.Sprint(n), State: state, Address: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(n)}), 80)}
 	}
 	old := []providers.Member{m(1, providers.Enabled), m(2, providers.Enabled)}
-	start, err := planMembers("b", testSettings, nil, change(key, nil, old, nil).Pools[0])
+	start, err := mark("").planMembers("b", testSettings, nil, change(key, nil, old, nil).Pools[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +155,7 @@ func TestPlanMembersKeepsTheOrderOfSteps(t *testing.T) {
 		steps[s.Op] = s
 	}
 	c.Members = []providers.MemberChange{steps[providers.RemoveMember], steps[providers.AddMember], steps[providers.DrainMember]} // a contested one first
-	plan, err := planMembers("b", testSettings, servers, c)
+	plan, err := mark("").planMembers("b", testSettings, servers, c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ const attempts = 3
 // Observe implements providers.Provider. Members are read from the worker; which Services its backends belong to is
 // read from our file of the generation that the worker reports. A virtual server is reported only while the worker runs
 // exactly the structure that this file has under today's settings, so anything else is planned, and loaded, again.
-func (p *Provider) Observe(ctx context.Context, _ providers.Scope) (providers.Observed, error) {
+func (p *Provider) Observe(ctx context.Context, scope providers.Scope) (providers.Observed, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var observed providers.Observed
@@ -29,9 +29,10 @@ func (p *Provider) Observe(ctx context.Context, _ providers.Scope) (providers.Ob
 		if err != nil {
 			return err
 		}
-		observed = providers.Observed{State: p.stateOf(live)}
+		observed = providers.Observed{State: p.stateOf(live), Foreign: p.foreign(live)}
+		p.addAttached(&observed.State, live, scope)
 		observed.Members, err = p.connections(ctx, s, observed.State.Pools)
-		addHealth(observed.Members, observed.State.Pools, live)
+		p.addHealth(observed.Members, observed.State.Pools, live)
 		worker = s.Info().Worker
 		return err
 	})
@@ -124,8 +125,15 @@ func (p *Provider) load(ctx context.Context, s *runtime.Session) (liveState, err
 		}
 		p.model.Services[i].Servers = fileServers(live.servers[backend])
 		for _, server := range live.servers[backend] {
-			if _, ours, _ := identify(server); ours && isLeaving(server) {
+			if _, ours, _ := mark("").identify(server); ours && isLeaving(server) {
 				r := ref{backend, server.Name}
+				leaving[r] = p.leaving[r]
+			}
+		}
+	}
+	for backend, servers := range p.attachedServers(servers) {
+		for _, server := range servers {
+			if r := (ref{backend, server.Name}); isLeaving(server) {
 				leaving[r] = p.leaving[r]
 			}
 		}
@@ -185,7 +193,7 @@ func (p *Provider) stateOf(live liveState) providers.State {
 			continue
 		}
 		state.Pools = append(state.Pools, providers.Pool{
-			Key: service.Key, Settings: service.Pool, Members: membersOf(live.servers[backend]),
+			Key: service.Key, Settings: service.Pool, Members: mark("").membersOf(live.servers[backend]),
 		})
 		if p.inForce && service.HasFrontend() {
 			state.VirtualServers = append(state.VirtualServers, providers.VirtualServer{
@@ -203,7 +211,7 @@ func (p *Provider) connections(ctx context.Context, s *runtime.Session, pools []
 	for _, pool := range pools {
 		draining := map[string]providers.MemberID{}
 		for _, m := range pool.Members {
-			if name, err := config.ServerName(m.ID()); err == nil && m.State == providers.Draining {
+			if name, err := p.markIn(pool).name(m.ID()); err == nil && m.State == providers.Draining {
 				draining[name] = m.ID()
 			}
 		}
@@ -217,7 +225,7 @@ func (p *Provider) connections(ctx context.Context, s *runtime.Session, pools []
 			}
 			old = processes.Old
 		}
-		backend := config.BackendName(pool.Key)
+		backend := backendOf(pool)
 		sessions, err := sessionsOf(ctx, s, backend)
 		if err != nil {
 			return nil, err
@@ -240,13 +248,13 @@ func (p *Provider) connections(ctx context.Context, s *runtime.Session, pools []
 	return counts, nil
 }
 
-// addHealth tells what the checks say of the members.
-func addHealth(statuses map[providers.Key]map[providers.MemberID]providers.MemberStatus, pools []providers.Pool, live liveState) {
+// addHealth tells what the checks and an operator say of the members.
+func (p *Provider) addHealth(statuses map[providers.Key]map[providers.MemberID]providers.MemberStatus, pools []providers.Pool, live liveState) {
 	for _, pool := range pools {
-		for _, server := range live.servers[config.BackendName(pool.Key)] {
-			health := healthOf(server)
-			id, _, ok := identify(server)
-			if !ok || isLeaving(server) || health == providers.HealthUnknown {
+		for _, server := range live.servers[backendOf(pool)] {
+			health, blocked := healthOf(server), isBlocked(server)
+			id, _, ok := p.markIn(pool).identify(server)
+			if !ok || isLeaving(server) || health == providers.HealthUnknown && !blocked {
 				continue
 			}
 			if statuses[pool.Key] == nil {
@@ -256,7 +264,7 @@ func addHealth(statuses map[providers.Key]map[providers.MemberID]providers.Membe
 			if !known {
 				status.Connections = -1
 			}
-			status.Health = health
+			status.Health, status.Blocked = health, blocked
 			statuses[pool.Key][id] = status
 		}
 	}

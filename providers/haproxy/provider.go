@@ -63,8 +63,10 @@ type Provider struct {
 	worker runtime.Worker
 	told   runtime.Worker // the stranger of which Changed has told
 	// held are the addresses that the worker may listen on for us, as far as our files tell.
-	held       map[netip.AddrPort]bool
-	leaving    map[ref]time.Time // removed servers: when each was first seen without a connection, or zero
+	held    map[netip.AddrPort]bool
+	leaving map[ref]time.Time // removed servers: when each was first seen without a connection, or zero
+	// carried are our servers in backends of others, by backend, that the worker before our last reload had.
+	carried    map[string][]runtime.Server
 	lastReload time.Time
 	tableSync  time.Duration // see reloadInterval
 	dirty      bool          // the file may differ from model
@@ -181,7 +183,7 @@ func (p *Provider) Capabilities() providers.Capabilities {
 		ProxyProtocols: []providers.ProxyProtocol{providers.ProxyV1, providers.ProxyV2},
 		Features: []providers.Feature{
 			providers.Weights, providers.SlowStart, providers.MemberConnections, providers.SourceRanges, providers.IdleTimeout,
-			providers.AcceptProxyProtocol, providers.SharedVIPs, providers.MemberHealth,
+			providers.AcceptProxyProtocol, providers.SharedVIPs, providers.AttachedPools, providers.MemberHealth,
 		},
 	}
 }

@@ -46,6 +46,7 @@ func both(a, b providers.State) providers.State {
 }
 
 func TestBindConflict(t *testing.T) {
+	t.Parallel()
 	b, p := running(t)
 	d := desk{t, p}
 	one := newPod(t, "one")
@@ -76,6 +77,7 @@ func TestBindConflict(t *testing.T) {
 }
 
 func TestAddressMovesBetweenServices(t *testing.T) {
+	t.Parallel()
 	b, p := running(t)
 	d := desk{t, p}
 	one, two := newPod(t, "one"), newPod(t, "two")
@@ -86,6 +88,7 @@ func TestAddressMovesBetweenServices(t *testing.T) {
 }
 
 func TestReloadFailsAndIsTakenBack(t *testing.T) {
+	t.Parallel()
 	b := newBalancer(t)
 	b.cfg.Binary = "" // nobody checks, so haproxy finds out
 	p := b.open()
@@ -117,6 +120,7 @@ func TestReloadFailsAndIsTakenBack(t *testing.T) {
 }
 
 func TestCheckRefuses(t *testing.T) {
+	t.Parallel()
 	b, p := running(t)
 	d := desk{t, p}
 	one := newPod(t, "one")
@@ -149,6 +153,7 @@ func TestCheckRefuses(t *testing.T) {
 }
 
 func TestDirectoryNotLoaded(t *testing.T) {
+	t.Parallel()
 	b, p := running(t)
 	elsewhere := b.cfg.Dir + ".elsewhere"
 	if err := p.Close(); err != nil {
@@ -161,6 +166,7 @@ func TestDirectoryNotLoaded(t *testing.T) {
 }
 
 func TestThrottled(t *testing.T) {
+	t.Parallel()
 	b := newBalancer(t)
 	b.cfg.MinReloadInterval = 10 * time.Minute
 	p := b.open()
@@ -179,6 +185,7 @@ func TestThrottled(t *testing.T) {
 }
 
 func TestUnusableChanges(t *testing.T) {
+	t.Parallel()
 	b, p := running(t)
 	worker := b.worker()
 	udp := testKey("dns")
@@ -216,6 +223,7 @@ func TestUnusableChanges(t *testing.T) {
 }
 
 func TestNotOurFile(t *testing.T) {
+	t.Parallel()
 	b := newBalancer(t)
 	p := b.open()
 	if err := p.Close(); err != nil {
@@ -236,6 +244,7 @@ func TestNotOurFile(t *testing.T) {
 }
 
 func TestUnreachable(t *testing.T) {
+	t.Parallel()
 	b := newBalancer(t)
 	p := b.open() // haproxy is not started: that is no error of New
 	if _, err := p.Observe(t.Context(), providers.Scope{}); err == nil || providers.KindOf(err) != providers.Unavailable {
@@ -255,6 +264,7 @@ func TestUnreachable(t *testing.T) {
 }
 
 func TestConfigValidate(t *testing.T) {
+	t.Parallel()
 	if err := DefaultConfig().Validate(); err != nil {
 		t.Fatal(err)
 	}

@@ -71,6 +71,7 @@ func (s *spy) looks(b *balancer, n int) {
 
 // Members that came within WriteDelay before a crash are not in the file, so the new worker lacks them.
 func TestRestartBeforeTheFileIsWritten(t *testing.T) {
+	t.Parallel()
 	one, two := newPod(t, "one"), newPod(t, "two")
 	b, d, spy := forgetful(t, true, one, two)
 	before := len(spy.writes())
@@ -105,6 +106,7 @@ func TestRestartBeforeTheFileIsWritten(t *testing.T) {
 // What was planned for the worker that died is not done to the next, in particular not when it needs a reload: that
 // would make the short list the one that is wanted.
 func TestNoChangeToAStranger(t *testing.T) {
+	t.Parallel()
 	one, two, three := newPod(t, "one"), newPod(t, "two"), newPod(t, "three")
 	b, d, _ := forgetful(t, false, one, two)
 	worker := b.worker()
@@ -137,6 +139,7 @@ func TestNoChangeToAStranger(t *testing.T) {
 
 // Our own reloads are no news.
 func TestOwnReloadIsNotTold(t *testing.T) {
+	t.Parallel()
 	b := newBalancer(t)
 	_ = b.open().Close()
 	b.start()

@@ -28,6 +28,7 @@ func (b *balancer) with(d desk, key providers.Key, pool providers.PoolSettings, 
 }
 
 func TestSourceRangesKeepClientsOut(t *testing.T) {
+	t.Parallel()
 	b, p := running(t)
 	d, key, one := desk{t, p}, testKey("web"), newPod(t, "one")
 	address := b.with(d, key, providers.PoolSettings{}, providers.VirtualServerSettings{
@@ -79,6 +80,7 @@ func TestPersistenceOutlivesReload(t *testing.T) {
 }
 
 func TestWeightsShare(t *testing.T) {
+	t.Parallel()
 	b, p := running(t)
 	d, key := desk{t, p}, testKey("web")
 	one, two := newPod(t, "one"), newPod(t, "two")
@@ -140,6 +142,7 @@ func firstLine(t *testing.T) (m providers.Member, lines <-chan string) {
 }
 
 func TestProxyProtocolToMembers(t *testing.T) {
+	t.Parallel()
 	for version, want := range map[providers.ProxyProtocol]string{providers.ProxyV1: "PROXY TCP4 ", providers.ProxyV2: "\r\n"} {
 		t.Run(string(version), func(t *testing.T) {
 			b, p := running(t)
@@ -162,6 +165,7 @@ func TestProxyProtocolToMembers(t *testing.T) {
 }
 
 func TestProxyProtocolFromClients(t *testing.T) {
+	t.Parallel()
 	b, p := running(t)
 	one := newPod(t, "one")
 	address := b.with(desk{t, p}, testKey("web"), providers.PoolSettings{}, providers.VirtualServerSettings{
@@ -182,6 +186,7 @@ func TestProxyProtocolFromClients(t *testing.T) {
 }
 
 func TestIdleTimeoutOfOneService(t *testing.T) {
+	t.Parallel()
 	b, p := running(t)
 	one := newPod(t, "one")
 	address := b.with(desk{t, p}, testKey("web"), providers.PoolSettings{}, providers.VirtualServerSettings{IdleTimeout: time.Second}, one.Member)
@@ -195,6 +200,7 @@ func TestIdleTimeoutOfOneService(t *testing.T) {
 }
 
 func TestMemberConnectionsAreLimited(t *testing.T) {
+	t.Parallel()
 	b, p := running(t)
 	one, two := newPod(t, "one"), newPod(t, "two")
 	address := b.with(desk{t, p}, testKey("web"), providers.PoolSettings{MemberConnections: 1}, providers.VirtualServerSettings{}, one.Member, two.Member)
@@ -213,6 +219,7 @@ func TestMemberConnectionsAreLimited(t *testing.T) {
 }
 
 func TestHTTPMonitorTakesOutWhoAnswersBadly(t *testing.T) {
+	t.Parallel()
 	b, p := running(t)
 	d, key := desk{t, p}, testKey("web")
 	bad := atomic.Bool{}
@@ -265,6 +272,7 @@ func TestHTTPMonitorTakesOutWhoAnswersBadly(t *testing.T) {
 }
 
 func TestMonitorThatCannotBe(t *testing.T) {
+	t.Parallel()
 	_, p := running(t)
 	for _, m := range []providers.Monitor{
 		{Type: providers.MonitorHTTP, Path: "healthz"}, {Type: providers.MonitorHTTP, Path: "/a b"}, {Type: providers.MonitorHTTP, Host: "x'y"},

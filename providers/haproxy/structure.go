@@ -198,7 +198,8 @@ func (p *Provider) switchTo(ctx context.Context, next config.File, text []byte) 
 			return fail(providers.Misconfigured, "writing "+p.files.BackupPath(), err)
 		}
 	}
-	if err := p.saveState(ctx); err != nil {
+	carried, err := p.saveState(ctx)
+	if err != nil {
 		return err
 	}
 	if err := p.files.WriteCurrent(text); err != nil {
@@ -228,13 +229,14 @@ func (p *Provider) switchTo(ctx context.Context, next config.File, text []byte) 
 	}
 	p.log.Info("haproxy runs a new structure", zap.Stringer("generation", next.Generation), zap.Int("services", len(next.Services)),
 		zap.Duration("took", time.Since(p.lastReload)))
+	p.carried = carried
 	p.model, p.generation, p.inForce = next, next.Generation.String(), true
 	return nil
 }
 
-// saveState lets the servers' health survive the reload.
-func (p *Provider) saveState(ctx context.Context) error {
-	return p.withWorker(ctx, func(s *runtime.Session) error {
+// saveState lets the servers' health survive the reload, and returns our servers in backends of others, which do not.
+func (p *Provider) saveState(ctx context.Context) (ours map[string][]runtime.Server, err error) {
+	err = p.withWorker(ctx, func(s *runtime.Session) error {
 		results, err := s.Run(ctx, []runtime.Command{runtime.Ask("show servers state")})
 		if err != nil {
 			return err
@@ -245,8 +247,11 @@ func (p *Provider) saveState(ctx context.Context) error {
 		if err := p.files.WriteState(results[0].Text + "\n"); err != nil {
 			return fail(providers.Misconfigured, "writing "+p.files.State, err)
 		}
-		return nil
+		servers, err := runtime.ParseServers(results[0].Text)
+		ours = p.attachedServers(servers)
+		return err
 	})
+	return ours, err
 }
 
 // settle makes the new worker agree with the model: the state file may have brought back what the file no longer says.
@@ -272,12 +277,17 @@ func (p *Provider) settle(ctx context.Context) {
 				}
 				pool.Members = append(pool.Members, m)
 			}
-			plan, err := planMembers(backend, p.settings, live.servers[backend], providers.PoolChange{New: &pool})
+			plan, err := mark("").planMembers(backend, p.settings, live.servers[backend], providers.PoolChange{New: &pool})
 			if err != nil {
 				return err
 			}
 			commands = append(commands, plan.commands...)
 		}
+		again, err := p.attachAgain(live)
+		if err != nil {
+			return err
+		}
+		commands = append(commands, again...)
 		if len(commands) == 0 {
 			return nil
 		}

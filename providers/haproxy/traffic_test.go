@@ -47,6 +47,7 @@ func (b *balancer) reached(address netip.AddrPort, pods ...*pod) {
 }
 
 func TestMembersFollowWithoutReload(t *testing.T) {
+	t.Parallel()
 	b, p := running(t)
 	d, key := desk{t, p}, testKey("web")
 	one, two, three := newPod(t, "one"), newPod(t, "two"), newPod(t, "three")
@@ -91,6 +92,7 @@ func TestMembersFollowWithoutReload(t *testing.T) {
 }
 
 func TestStructureUnderLoad(t *testing.T) {
+	t.Parallel()
 	b, p := running(t)
 	d := desk{t, p}
 	one, two := newPod(t, "one"), newPod(t, "two")
@@ -133,6 +135,7 @@ func dialLive(t *testing.T, address netip.AddrPort) net.Conn {
 }
 
 func TestDrainKeepsAndRemoveCloses(t *testing.T) {
+	t.Parallel()
 	for _, reloaded := range []bool{false, true} {
 		t.Run(fmt.Sprintf("reloaded in between %v", reloaded), func(t *testing.T) {
 			b, p := running(t)
@@ -171,6 +174,7 @@ func TestDrainKeepsAndRemoveCloses(t *testing.T) {
 // A removed server is deleted only when it was seen without a connection, whatever HAProxy itself would refuse: 2.6.12
 // has known faults in that place.
 func TestNoDeleteUnderAConnection(t *testing.T) {
+	t.Parallel()
 	b := newBalancer(t)
 	real := b.cfg.AdminSocket
 	spy := spyOn(t, b)
@@ -224,6 +228,7 @@ func TestNoDeleteUnderAConnection(t *testing.T) {
 }
 
 func TestDeletedPoolClosesOldConnections(t *testing.T) {
+	t.Parallel()
 	b, p := running(t)
 	d, key := desk{t, p}, testKey("web")
 	live := dialLive(t, b.serve(d, key, 80, newPod(t, "one")))
@@ -240,6 +245,7 @@ func TestDeletedPoolClosesOldConnections(t *testing.T) {
 }
 
 func TestWantedAgainWhilePending(t *testing.T) {
+	t.Parallel()
 	b, p := running(t)
 	d, key := desk{t, p}, testKey("web")
 	one, two := newPod(t, "one"), newPod(t, "two")
@@ -262,6 +268,7 @@ func TestWantedAgainWhilePending(t *testing.T) {
 }
 
 func TestDeadMemberCostsNoRequest(t *testing.T) {
+	t.Parallel()
 	b, p := running(t)
 	d, key := desk{t, p}, testKey("web")
 	one, dead := newPod(t, "one"), newPod(t, "dead")
@@ -276,6 +283,7 @@ func TestDeadMemberCostsNoRequest(t *testing.T) {
 }
 
 func TestIPv6(t *testing.T) {
+	t.Parallel()
 	b, p := running(t)
 	d, key := desk{t, p}, testKey("six")
 	probe, err := net.Listen("tcp", "[::1]:0")
@@ -322,6 +330,7 @@ func TestIPv6(t *testing.T) {
 }
 
 func TestStaleSession(t *testing.T) {
+	t.Parallel()
 	b, p := running(t)
 	d := desk{t, p}
 	b.serve(d, testKey("web"), 80, newPod(t, "one"))

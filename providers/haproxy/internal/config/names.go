@@ -15,9 +15,12 @@ import (
 // maxName bounds the names of frontends and backends, which appear in logs, metrics and the statistics page.
 const maxName = 100
 
+// BackendPrefix is what the name of every backend of ours begins with.
+const BackendPrefix = "npl_b_"
+
 // BackendName returns the name of the backend for key: "npl_b_<namespace>_<service>_<port>". A longer one than 100
 // characters is cut and ends in a hash of the whole. Kubernetes names have no underscore, so it is unambiguous.
-func BackendName(key providers.Key) string { return bounded("npl_b_", key) }
+func BackendName(key providers.Key) string { return bounded(BackendPrefix, key) }
 
 // FrontendName is BackendName for the frontend: "npl_f_...".
 func FrontendName(key providers.Key) string { return bounded("npl_f_", key) }

@@ -93,6 +93,16 @@ func Maintain(backend, server string) Command {
 	return Command{Text: "set server " + backend + "/" + server + " state maint"}
 }
 
+// Drain stops new connections except those of clients with persistence: an operator's verb, which ends with Ready.
+func Drain(backend, server string) Command {
+	return Command{Text: "set server " + backend + "/" + server + " state drain"}
+}
+
+// Move gives the server another address of the same family.
+func Move(backend, server string, address netip.AddrPort) Command {
+	return Command{Text: fmt.Sprintf("set server %s/%s addr %s port %d", backend, server, address.Addr(), address.Port())}
+}
+
 // Weigh sets the server's weight, 0 to 256.
 func Weigh(backend, server string, weight int) Command {
 	return Command{Text: "set server " + backend + "/" + server + " weight " + strconv.Itoa(weight)}
