@@ -104,6 +104,16 @@ func TestRoomForLosses(t *testing.T) {
 	}
 }
 
+// But the last room is for who serves.
+func TestLastRoom(t *testing.T) {
+	unmapped := func(p *Pod) { p.Mappings = nil }
+	w := newWorld().pod(1, unmapped).pod(2, unmapped).pod(3, nil).has(1, providers.Enabled).has(2, providers.Enabled)
+	w.Capabilities.MaxMembers = 2
+	if out := Build(w.Input); members(out) != "u3:61003 Enabled" || lost(out) != "u1:61001" {
+		t.Errorf("%q, lost %q", members(out), lost(out))
+	}
+}
+
 func TestRecoveryEnds(t *testing.T) {
 	w := newWorld().pod(1, unready(time.Minute)).onNode(machine(1, func(n *Node) { n.ReadyChanged = now.Add(-time.Second) })).pod(2, nil).
 		has(1, providers.Enabled).has(2, providers.Enabled)

@@ -147,9 +147,10 @@ func (w *world) good(e Endpoint) bool {
 	case annotations.NodePort:
 		at := slices.IndexFunc(w.Nodes, func(n *Node) bool { return n.Name == p.Node })
 		return at >= 0 && !w.Nodes[at].Excluded
+	default:
+		return len(p.Mappings) == 1 && e.Node != nil && e.Node.Has(p.Mappings[0].NodeIP) && w.PortRange.has(p.Mappings[0].NodePort) &&
+			len(w.claims[Claim{addrPort(p.Mappings[0]), npl.TCP}]) == 1
 	}
-	return len(p.Mappings) == 1 && e.Node != nil && e.Node.Has(p.Mappings[0].NodeIP) && w.PortRange.has(p.Mappings[0].NodePort) &&
-		len(w.claims[Claim{addrPort(p.Mappings[0]), npl.TCP}]) == 1
 }
 
 func enabledOf(p providers.Pool) (out []providers.MemberID) {

@@ -202,20 +202,15 @@ func (b *builder) fit(members []providers.Member) []providers.Member {
 	if most == 0 {
 		return members
 	}
-	leaves := func(l Loss) bool {
-		_, stays := b.wanted[l.Member]
-		return !stays
-	}
 	room := most
-	for at := len(b.losses) - 1; at >= 0; at-- {
-		switch {
-		case !leaves(b.losses[at]):
-		case room > 1:
+	b.losses = slices.DeleteFunc(b.losses, func(l Loss) bool {
+		_, stays := b.wanted[l.Member]
+		if !stays && room > 1 {
 			room--
-		default:
-			b.losses = slices.Delete(b.losses, at, at+1)
+			return false
 		}
-	}
+		return !stays
+	})
 	if len(members) <= room {
 		return members
 	}
