@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nplbridge/nplbridge/lbsync/internal/annotations"
+	"github.com/nplbridge/nplbridge/lbsync/internal/gate"
 	"github.com/nplbridge/nplbridge/lbsync/internal/model"
 	"github.com/nplbridge/nplbridge/lbsync/internal/status"
 )
@@ -14,7 +15,8 @@ import (
 // What a user can meet on an object is in the reference.
 func TestReferenceIsComplete(t *testing.T) {
 	words := map[string][]string{
-		"../docs/reference/conditions.md": slices.Concat([]string{status.Accepted, status.Programmed}, status.ConditionReasons(), status.EventReasons()),
+		"../docs/reference/conditions.md": slices.Concat(
+			[]string{status.Accepted, status.Programmed, annotations.Gate}, status.ConditionReasons(), status.EventReasons(), gate.Reasons()),
 		"../docs/reference/service-annotations.md": {
 			annotations.LoadBalancerIPs, annotations.Algorithm, annotations.AssignedIPs, annotations.ManagedBy, annotations.EnabledBy, annotations.Finalizer,
 		},

@@ -22,6 +22,7 @@ import (
 
 	"github.com/nplbridge/nplbridge/lbsync/internal/annotations"
 	"github.com/nplbridge/nplbridge/lbsync/internal/applied"
+	"github.com/nplbridge/nplbridge/lbsync/internal/gate"
 	"github.com/nplbridge/nplbridge/lbsync/internal/inventory"
 	"github.com/nplbridge/nplbridge/lbsync/internal/lease"
 	"github.com/nplbridge/nplbridge/lbsync/internal/loop"
@@ -48,6 +49,8 @@ type Syncer struct {
 	settings   atomic.Pointer[Config] // as of the last Reload
 	leading    atomic.Bool
 	controller atomic.Pointer[status.Controller] // nil unless leading
+	gates      atomic.Pointer[gate.Controller]   // nil unless leading
+	opened     *gate.Metrics
 }
 
 // balancer is one load balancer and the loop that writes it.
@@ -111,10 +114,18 @@ func newSyncer(cfg Config, client kubernetes.Interface, balancers map[string]pro
 	if err := reg.Register(s.leader); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
+	if s.opened, err = gate.NewMetrics(reg); err != nil {
+		return nil, err
+	}
 	s.lease = &lease.Lease{
 		Namespace: cfg.LeaseNamespace, Name: cfg.LeaseName, Identity: cfg.Identity, Client: client, Log: log, Leading: s.lead,
 	}
 	watch.OnService(s.tell)
+	watch.OnGated(func(key inventory.PodKey) {
+		if g := s.gates.Load(); g != nil {
+			g.OnPod(key)
+		}
+	})
 	return s, nil
 }
 
@@ -288,7 +299,7 @@ func (s *Syncer) Reload(cfg Config) error {
 	return nil
 }
 
-// speak writes Services until ctx ends.
+// speak writes Services and readiness gates until ctx ends.
 func (s *Syncer) speak(ctx context.Context, recorder events.EventRecorder) {
 	others := s.others()
 	c := &status.Controller{
@@ -298,12 +309,28 @@ func (s *Syncer) speak(ctx context.Context, recorder events.EventRecorder) {
 	c.Init()
 	s.controller.Store(c)
 	defer s.controller.CompareAndSwap(c, nil)
-	var following sync.WaitGroup
-	defer following.Wait()
+	var beside sync.WaitGroup
+	defer beside.Wait()
 	if others != nil {
-		following.Go(func() { others.Run(ctx) })
+		beside.Go(func() { others.Run(ctx) })
+	}
+	if !s.cfg.retiring { // then no Service is ours, and every Pod's gate would seem to be of no concern
+		beside.Go(func() { s.openGates(ctx, c, recorder) })
 	}
 	c.Run(ctx)
+}
+
+// openGates writes readiness gates until ctx ends.
+func (s *Syncer) openGates(ctx context.Context, c *status.Controller, recorder events.EventRecorder) {
+	g := &gate.Controller{
+		Selection: c.Selection, Balancers: c.Balancers, Pods: s.watch.Index, Services: s.watch, Client: s.client,
+		Timeout:  func() time.Duration { return s.settings.Load().GateTimeout },
+		Recorder: recorder, Metrics: s.opened, Clock: s.clock, Log: s.log,
+	}
+	g.Init()
+	s.gates.Store(g)
+	defer s.gates.CompareAndSwap(g, nil)
+	g.Run(ctx)
 }
 
 // views returns the load balancers as the Lease holder sees them.
@@ -339,6 +366,9 @@ func (s *Syncer) views(others *applied.Group) (out []status.Balancer) {
 
 // tellMembers has looked at who waits for the members of a Service, where that is our business.
 func (s *Syncer) tellMembers(key model.ServiceKey) {
+	if g := s.gates.Load(); g != nil {
+		g.OnMembers(key)
+	}
 }
 
 // others returns who follows what other processes have applied, nil where no load balancer is a local one.
@@ -348,7 +378,7 @@ func (s *Syncer) others() *applied.Group {
 	}
 	return &applied.Group{
 		Client: s.client, Namespace: s.cfg.LeaseNamespace, Instance: s.cfg.Instance, Identity: s.cfg.Identity, Clock: s.clock, Log: s.log,
-		Keys: s.watch.Index.Keys, Tell: s.tell,
+		Keys: s.watch.Index.Keys, Tell: func(key model.ServiceKey) { s.tell(key); s.tellMembers(key) },
 		Reached: func() map[string]string {
 			out := map[string]string{}
 			for _, b := range s.balancers {

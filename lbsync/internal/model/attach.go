@@ -28,6 +28,16 @@ func (s Service) attachment(instance string, port ServicePort) (pool string, her
 	return "", false
 }
 
+// Pools returns the keys of the pools that the Service is to have or to be in on a provider instance, if it is wanted there.
+func (s Service) Pools(instance string) (out []providers.Key) {
+	for _, port := range s.Ports {
+		if _, here := s.attachment(instance, port); here {
+			out = append(out, s.key(port))
+		}
+	}
+	return out
+}
+
 // named returns the index of the port that a name or a number means, or -1. A number that is there with two protocols means the first.
 func (s Service) named(port string) int {
 	if at := slices.IndexFunc(s.Ports, func(p ServicePort) bool { return p.Name != "" && p.Name == port }); at >= 0 {

@@ -201,6 +201,12 @@ func programmed(s *corev1.Service, f facts) (metav1.Condition, time.Duration) {
 	return c, 0
 }
 
+// Unserved reports whether the Service, as it is written now, was found to be on no load balancer.
+func Unserved(s *corev1.Service) bool {
+	c := meta.FindStatusCondition(s.Status.Conditions, Programmed)
+	return c != nil && c.Reason == ReasonNotAccepted && c.ObservedGeneration == s.Generation
+}
+
 // lenient returns how long a Service that was programmed still counts as that, although something is in the way that may be over in a
 // moment.
 func (f facts) lenient(old *metav1.Condition, all []outcome, worst outcome) time.Duration {

@@ -32,6 +32,7 @@ func (c *Controller) serve(ctx context.Context, key model.ServiceKey, s *corev1.
 		c.once(s, ReasonInvalidAnnotation, problems[0].String())
 		return 0, nil
 	}
+	problems = append(problems, r.Misattached()...)
 	f := facts{record: r, problems: problems, membersOnly: membersOnly(s, r)}
 	again, failure := c.place(ctx, key, s, &f)
 	claimed := c.claimed(s, f)
