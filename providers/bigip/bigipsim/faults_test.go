@@ -115,9 +115,7 @@ func TestWritesAreOneAfterTheOther(t *testing.T) {
 			t.Errorf("the first write was answered %d", got.status)
 		}
 	})
-	for !l.Writing() {
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, "the first write is under way", l.Writing)
 	s.get(pools).want(200)
 	impatient, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()

@@ -124,9 +124,9 @@ func sound(t *rapid.T, c *Configuration) {
 			t.Fatalf("virtual server %s at %v has virtual address %v", v, d, a)
 		}
 		used[a.FullPath()] = true
-		key := fmt.Sprint(d.Address, d.Port)
+		key := fmt.Sprint(d.Address, d.Port, v.Text("ipProtocol"))
 		if other := traffic[key]; other != nil {
-			t.Fatalf("virtual servers %s and %s have one destination", v, other)
+			t.Fatalf("virtual servers %s and %s have one destination and protocol", v, other)
 		}
 		traffic[key] = v
 		if pool := v.Text("pool"); pool != "" && c.Find(poolPath, pool) == nil {
