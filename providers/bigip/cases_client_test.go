@@ -58,6 +58,7 @@ func TestBIGIP37ExpiredTokenIsOneLogin(t *testing.T) {
 	} {
 		how.end()
 		before, _, _ := b.Logins()
+		b.ResetCounters()
 		var callers sync.WaitGroup
 		errs := make([]error, 50)
 		for n := range errs {
@@ -69,6 +70,9 @@ func TestBIGIP37ExpiredTokenIsOneLogin(t *testing.T) {
 		}
 		if after, _, _ := b.Logins(); after != before+1 {
 			t.Errorf("%s: %d logins of 50 callers, want 1", how.name, after-before)
+		}
+		if n := b.Count("", "/mgmt/shared/"); n != 1 {
+			t.Errorf("%s: %d calls about tokens, want 1", how.name, n)
 		}
 	}
 	// A session that is refused again is an error after one more login.
@@ -372,7 +376,7 @@ func TestBIGIP47SavedOnce(t *testing.T) {
 				return
 			}
 			b.eventually("somebody waits for the clock", clock.HasWaiters)
-			clock.Step(time.Minute)
+			clock.Step(51 * time.Second) // a minute after the first change
 			b.eventually("a save", func() bool { return saves() == 1 })
 			b.Reboot()
 			b.observe(p, now) // so it was kept

@@ -153,6 +153,11 @@ func TestBIGIP49ConfigSync(t *testing.T) {
 			} else {
 				b.eventually("the other device has it", synced)
 			}
+			if c.auto {
+				if err := p.groups[0].devices[0].syncToGroup(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
 			if n := syncs(); n != c.want {
 				t.Fatalf("%d calls, want %d", n, c.want)
 			}

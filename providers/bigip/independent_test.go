@@ -1,6 +1,7 @@
 package bigip
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -110,6 +111,12 @@ func TestOneOfTwoIsOutOfReach(t *testing.T) {
 	if on(first) != on(second) || on(second) != "10.1.0.0:61002 10.1.0.0:61003" {
 		t.Errorf("first %s, second %s", on(first), on(second))
 	}
+	// What is missing on one of them is missing.
+	adminOf(t, second, "DELETE", "ltm/virtual/~k8s~"+b.names().virtual(k, true, netip.Prefix{}), nil)
+	b.settle(p, three)
+	adminOf(t, first, "DELETE", "ltm/virtual/~k8s~"+b.names().virtual(k, true, netip.Prefix{}), nil)
+	adminOf(t, first, "DELETE", b.poolPath(k), nil)
+	b.settle(p, three)
 	// One that was never read is not guessed at.
 	second.Inject(bigipsim.Fault{Kind: bigipsim.Reset, Times: -1})
 	if seen, err := b.open().Observe(t.Context(), providers.Scope{}); err == nil {

@@ -200,6 +200,11 @@ func TestPages(t *testing.T) {
 	if err != nil || len(all) != total-1 {
 		t.Errorf("%d objects, %v", len(all), err)
 	}
+	for n, raw := range all {
+		if want := fmt.Sprintf("/P/n%04d", n+1); identity(raw) != want {
+			t.Fatalf("object %d is %s, want %s", n, identity(raw), want)
+		}
+	}
 }
 
 // TestPagesThatAreIgnored: a device that gives everything at once is believed.
