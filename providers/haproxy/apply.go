@@ -95,6 +95,8 @@ func (t *task) validate(can providers.Capabilities) {
 	err := (config.Service{Key: t.key}).Validate()
 	if t.attached {
 		err = errors.Join(err, t.checkAttached())
+	} else if !can.Local {
+		err = errors.Join(err, errRemote)
 	}
 	if t.pool != nil && t.pool.New != nil {
 		err = errors.Join(err, can.CheckPool(*t.pool.New))
@@ -284,6 +286,9 @@ func removals(tasks []*task) map[ref]bool {
 // shutdownInOldWorkers closes the connections to removed servers that workers from before a reload still carry. They
 // take no new ones, so a failure is worth a warning only: HAProxy ends with them, or the Pod does.
 func (p *Provider) shutdownInOldWorkers(ctx context.Context, gone func(backend, server string) bool) {
+	if p.cfg.Remote() {
+		return
+	}
 	processes, err := p.master.Processes(ctx)
 	for _, pid := range processes.Old {
 		err = errors.Join(err, p.master.ShutdownSessions(ctx, pid, gone))

@@ -16,6 +16,10 @@ import (
 // Their names carry our mark, so what is ours is known wherever lbsync starts anew. A reload forgets them: after our own they are
 // added again at once, after anybody else's the caller is told of another worker, finds them missing and adds them.
 
+// errRemote says what lbsync cannot do to an HAProxy on another host.
+var errRemote = errors.New("this haproxy is reached over the network, where lbsync can change members only; name a backend of its haproxy.cfg " +
+	"with nplbridge.io/pool, or run lbsync beside it")
+
 // attach notes which backend the task is about.
 func (t *task) attach() {
 	if t.pool == nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nplbridge/nplbridge/providers/haproxy/internal/config"
+	"github.com/nplbridge/nplbridge/providers/haproxy/internal/runtime"
 )
 
 // Config locates one HAProxy and says how to drive it. The zero value is not valid: start from DefaultConfig.
@@ -22,8 +24,15 @@ type Config struct {
 	Dir string
 	// MasterSocket is the path of the master's socket (haproxy -W -S <path>).
 	MasterSocket string
-	// AdminSocket is the path of the worker's socket (`stats socket <path> level admin`).
+	// AdminSocket is the path of the worker's socket (`stats socket <path> level admin`); or host:port of a frontend with TLS in front of it,
+	// for an HAProxy on another host. Of that one only members of its own backends can be changed, and of the other fields only
+	// CheckInterval, DeleteServers and the three files below count.
 	AdminSocket string
+	// CAFile has the certificates that such a frontend's is checked against; CertFile and KeyFile are what lbsync shows. All are PEM,
+	// and are read again with every connection.
+	CAFile, CertFile, KeyFile string
+	// ServerName is the name in that frontend's certificate; empty is the host in AdminSocket.
+	ServerName string
 	// Binary is the haproxy program that checks a file before it is loaded, a name or a path. Empty skips the check,
 	// where lbsync's container has no haproxy; a failing reload is then found only by trying.
 	Binary string
@@ -83,7 +92,17 @@ func (c Config) Validate() error {
 	}
 	path("dir", c.Dir)
 	path("masterSocket", c.MasterSocket)
-	path("adminSocket", c.AdminSocket)
+	if !c.Remote() {
+		path("adminSocket", c.AdminSocket)
+	} else {
+		for _, f := range []struct{ name, value string }{{"caFile", c.CAFile}, {"certFile", c.CertFile}, {"keyFile", c.KeyFile}} {
+			if f.value == "" {
+				errs = append(errs, fmt.Errorf("haproxy %s: empty; adminSocket %s is on the network, where only TLS with certificates of both sides will do", f.name, c.AdminSocket))
+			} else {
+				path(f.name, f.value)
+			}
+		}
+	}
 	if c.StateFile != "" {
 		path("stateFile", c.StateFile)
 	}
@@ -112,6 +131,20 @@ func (c Config) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Remote reports whether the HAProxy is on another host.
+func (c Config) Remote() bool {
+	_, port, err := net.SplitHostPort(c.AdminSocket)
+	return err == nil && port != "" && !strings.HasPrefix(c.AdminSocket, "/")
+}
+
+// endpoint returns where the worker's command line is.
+func (c Config) endpoint() runtime.Endpoint {
+	if c.Remote() {
+		return runtime.TLS{Address: c.AdminSocket, ServerName: c.ServerName, CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile}
+	}
+	return runtime.Unix(c.AdminSocket)
 }
 
 // peers returns what the file says of peers, in a fixed order.

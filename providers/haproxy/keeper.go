@@ -107,7 +107,7 @@ func (p *Provider) look(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, sweepInterval)
 	defer cancel()
-	s, err := runtime.Dial(ctx, p.cfg.AdminSocket)
+	s, err := runtime.Open(ctx, p.admin)
 	if err != nil {
 		return
 	}

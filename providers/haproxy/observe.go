@@ -147,6 +147,10 @@ func (p *Provider) load(ctx context.Context, s *runtime.Session) (liveState, err
 // base chooses the file that describes the worker: the current one, or the backup when the worker still runs that
 // (a crash between writing and reloading), or, when neither has the worker's generation, the current one as a wish.
 func (p *Provider) base(generation string) error {
+	if p.cfg.Remote() {
+		p.model, p.inForce = config.File{Owner: p.owner}, false
+		return nil
+	}
 	text, current, err := p.readFile(p.files.Current)
 	if err != nil {
 		return err
@@ -218,7 +222,7 @@ func (p *Provider) connections(ctx context.Context, s *runtime.Session, pools []
 		if len(draining) == 0 {
 			continue
 		}
-		if len(counts) == 0 {
+		if len(counts) == 0 && !p.cfg.Remote() {
 			processes, err := p.master.Processes(ctx)
 			if err != nil {
 				return nil, p.classify("master socket "+p.cfg.MasterSocket, err)

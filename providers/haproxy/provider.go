@@ -42,6 +42,7 @@ type Provider struct {
 	log      *zap.Logger
 	settings config.Settings
 	files    process.Files
+	admin    runtime.Endpoint
 	master   runtime.Master
 	reloader process.Reloader
 
@@ -91,7 +92,7 @@ func New(cfg Config, owner providers.Owner, log *zap.Logger) (*Provider, error) 
 	if owner.ClusterUID == "" || owner.Instance == "" {
 		return nil, fail(providers.Misconfigured, "owner", fmt.Errorf("cluster UID %q and instance %q must not be empty", owner.ClusterUID, owner.Instance))
 	}
-	if cfg.Binary != "" {
+	if cfg.Binary != "" && !cfg.Remote() {
 		if _, err := exec.LookPath(cfg.Binary); err != nil {
 			return nil, fail(providers.Misconfigured, fmt.Sprintf("binary %q (install haproxy here, or set binary to \"\" to skip its check)", cfg.Binary), err)
 		}
@@ -102,6 +103,7 @@ func New(cfg Config, owner providers.Owner, log *zap.Logger) (*Provider, error) 
 			StateFile: cfg.stateFile(), CheckInterval: cfg.CheckInterval,
 			ConnectTimeout: cfg.ConnectTimeout, IdleTimeout: cfg.IdleTimeout, Peers: cfg.peers(),
 		},
+		admin:   cfg.endpoint(),
 		files:   process.Files{Admin: cfg.ConfigFiles, Dir: cfg.Dir, State: cfg.stateFile()},
 		master:  runtime.Master{Path: cfg.MasterSocket},
 		poke:    make(chan struct{}, 1),
@@ -109,8 +111,10 @@ func New(cfg Config, owner providers.Owner, log *zap.Logger) (*Provider, error) 
 		leaving: map[ref]time.Time{}, tableSync: tableSync,
 	}
 	p.reloader = process.Reloader{Master: p.master, Admin: cfg.AdminSocket}
-	if err := p.prepare(); err != nil {
-		return nil, err
+	if !cfg.Remote() {
+		if err := p.prepare(); err != nil {
+			return nil, err
+		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	p.stop = cancel
@@ -176,7 +180,7 @@ func (p *Provider) readFile(read func() ([]byte, error)) (text []byte, f config.
 // Capabilities implements providers.Provider.
 func (p *Provider) Capabilities() providers.Capabilities {
 	return providers.Capabilities{
-		Name: "haproxy", Protocols: []providers.Protocol{providers.TCP}, Local: true, MaxMembers: maxMembers,
+		Name: "haproxy", Protocols: []providers.Protocol{providers.TCP}, Local: !p.cfg.Remote(), MaxMembers: maxMembers,
 		Algorithms:     []providers.Algorithm{providers.LeastConnections, providers.SourceHash},
 		Persistence:    []providers.PersistenceKind{providers.SourceAddress},
 		Monitors:       []providers.MonitorType{providers.MonitorNone, providers.MonitorTCP, providers.MonitorHTTP, providers.MonitorHTTPS},
@@ -212,7 +216,7 @@ func (p *Provider) tell() {
 
 // dial opens a session with the worker that serves now.
 func (p *Provider) dial(ctx context.Context) (*runtime.Session, error) {
-	s, err := runtime.Dial(ctx, p.cfg.AdminSocket)
+	s, err := runtime.Open(ctx, p.admin)
 	if err != nil {
 		return nil, p.classify("admin socket "+p.cfg.AdminSocket, err)
 	}
@@ -223,7 +227,7 @@ func (p *Provider) dial(ctx context.Context) (*runtime.Session, error) {
 func (p *Provider) classify(what string, err error) error {
 	var refused *runtime.RefusedError
 	switch {
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, runtime.ErrVersion):
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, runtime.ErrVersion), errors.Is(err, runtime.ErrClear), runtime.Untrusted(err):
 		return fail(providers.Misconfigured, what, err)
 	case errors.As(err, &refused):
 		return fail(providers.Misconfigured, what+" (does it have level admin?)", err)

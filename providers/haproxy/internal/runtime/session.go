@@ -47,19 +47,22 @@ func (e *RefusedError) Error() string {
 // Session is one interactive connection to a worker's admin socket. It is not safe for concurrent use, and it is
 // short-lived by design: after a reload a connection stays with the old worker, where writes succeed and vanish.
 type Session struct {
-	path string
+	at   Endpoint
 	conn net.Conn
 	in   *bufio.Reader
 	info Info
 }
 
 // Dial connects to the admin socket at path and checks the version.
-func Dial(ctx context.Context, path string) (*Session, error) {
-	conn, err := (&net.Dialer{Timeout: callTimeout}).DialContext(ctx, "unix", path)
+func Dial(ctx context.Context, path string) (*Session, error) { return Open(ctx, Unix(path)) }
+
+// Open connects to a command line and checks the version.
+func Open(ctx context.Context, at Endpoint) (*Session, error) {
+	conn, err := at.Dial(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{path: path, conn: conn, in: bufio.NewReaderSize(conn, 64<<10)}
+	s := &Session{at: at, conn: conn, in: bufio.NewReaderSize(conn, 64<<10)}
 	if err := s.greet(ctx); err != nil {
 		_ = conn.Close()
 		return nil, err
@@ -164,7 +167,7 @@ func (s *Session) Current(ctx context.Context) error {
 	if info.Stopping {
 		return ErrStale
 	}
-	fresh, err := Dial(ctx, s.path)
+	fresh, err := Open(ctx, s.at)
 	if err != nil {
 		return err
 	}
