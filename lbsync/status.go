@@ -152,7 +152,12 @@ func (s *Syncer) describe(o *corev1.Service, view inventory.View) document.Servi
 		Attached: len(r.Wishes.Attachments) > 0,
 		NodePorts: o.Spec.Type == corev1.ServiceTypeLoadBalancer && ptr.Deref(o.Spec.AllocateLoadBalancerNodePorts, true) &&
 			slices.ContainsFunc(o.Spec.Ports, func(p corev1.ServicePort) bool { return p.NodePort != 0 }),
-		Selected: len(view.Endpoints), Ports: []document.Port{},
+		Ports: []document.Port{},
+	}
+	for _, e := range view.Endpoints {
+		if !e.Pod.Finished {
+			out.Selected++
+		}
 	}
 	if out.On == nil {
 		out.On = []string{}

@@ -22,7 +22,7 @@ import (
 // command is one verb of the stories: its output is what `stdout` matches afterwards.
 type command func(s *story, ts *testscript.TestScript, args []string) (output string, err error)
 
-// verbs lists every verb. "eventually", "absent", "finally", "keep" and "lasting" take another verb as their argument.
+// verbs lists every verb. "eventually", "absent", "failing", "finally", "keep" and "lasting" take another verb as their argument.
 func verbs() map[string]command {
 	return map[string]command{
 		"kubectl":    (*story).kubectl,
@@ -60,6 +60,7 @@ func verbs() map[string]command {
 		"quiet":      (*story).quiet,
 		"eventually": eventually,
 		"absent":     absent,
+		"failing":    failing,
 		"finally":    finally,
 		"keep":       keep,
 		"lasting":    lasting,
@@ -112,6 +113,15 @@ func absent(s *story, ts *testscript.TestScript, args []string) (string, error) 
 	default:
 		return "", fmt.Errorf("still there: %s", out)
 	}
+}
+
+// failing succeeds when the verb fails; what it printed stays to be matched.
+func failing(s *story, ts *testscript.TestScript, args []string) (string, error) {
+	out, err := verbs()[args[0]](s, ts, args[1:])
+	if err == nil {
+		return out, errors.New("it succeeded")
+	}
+	return out, nil
 }
 
 // finally runs a verb when the story has ended, however it did; the last one first.

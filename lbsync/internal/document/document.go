@@ -97,7 +97,7 @@ type Service struct {
 	LocalOnly  bool        `json:"localOnly,omitempty"`
 	Problems   []Problem   `json:"problems,omitempty"` // annotations and fields that cannot be read
 	Conditions []Condition `json:"conditions,omitempty"`
-	Selected   int         `json:"selected"` // Pods
+	Selected   int         `json:"selected"` // Pods, those that have ended not counted
 	Ports      []Port      `json:"ports"`
 	Pods       []Pod       `json:"pods,omitempty"` // that it selects and that are not Enabled members of every pool of it
 }

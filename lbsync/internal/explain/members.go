@@ -135,10 +135,10 @@ func (c *Chain) refused(s document.Service, r document.Refusal, lost Level) {
 func (c *Chain) outside(s document.Service, pod document.Pod, lost Level) {
 	describe := "see why:\nkubectl -n " + s.Namespace() + " describe pod " + bare(pod.Pod)
 	switch {
-	case pod.Finished:
-		c.add(lost, "Pod", "", "%s has terminated", pod.Pod)
 	case pod.Terminating:
 		c.add(Waiting, "Pod", "", "%s is being deleted", pod.Pod)
+	case pod.Finished:
+		c.add(lost, "Pod", "", "%s has ended; nothing serves in it any more", pod.Pod)
 	case pod.Malformed != "":
 		c.add(lost, "node port", "npl-agent writes it anew when somebody else has; find out who", "the annotation of %s cannot be read: %s", pod.Pod, pod.Malformed)
 	case !pod.Ready:
