@@ -316,3 +316,28 @@ func TestSeen(t *testing.T) {
 		}
 	}
 }
+
+// A Pod that gets one more port keeps its claim on the one it has, and nobody who shares that is bothered.
+func TestClaimsThatStay(t *testing.T) {
+	x := NewIndex().Feed(now)
+	x.SetNode(testNode("n1"), now)
+	for _, app := range []string{"a", "b"} {
+		x.SetService(testService(app, app), now)
+		x.SetPod(testPod("p-"+app, app, "n1", 1), now)
+	}
+	more := testPod("p-a", "a", "n1", 1)
+	second := more.Mappings[0]
+	second.PodPort, second.NodePort = 81, 2
+	more.Mappings = append(more.Mappings, second)
+	claim := model.Claims(more, testNode("n1"))[0]
+	x.TakeDirty()
+	for _, p := range []*model.Pod{more, testPod("p-a", "a", "n1", 1)} {
+		x.SetPod(p, now)
+		if got := dirty(x); got != "a" {
+			t.Errorf("dirty %q, want a", got)
+		}
+		if a, b := x.Claimants(claim, "p-b"), x.Claimants(claim, "p-a"); !slices.Equal(a, []string{"shop/p-a"}) || !slices.Equal(b, []string{"shop/p-b"}) {
+			t.Errorf("claimed by %v and %v", a, b)
+		}
+	}
+}

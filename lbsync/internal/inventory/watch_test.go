@@ -217,6 +217,9 @@ func TestListeners(t *testing.T) {
 	if w.Service(model.ServiceKey{Namespace: "shop", Name: "web"}) != nil || len(w.Services()) != 0 {
 		t.Error("the Service is there")
 	}
+	if !w.Index.Believable() {
+		t.Error("the last Service was seen to go, and that is not believed")
+	}
 }
 
 // Namespaces are watched only where their labels matter, and a label that changes is a change of all their Services.
