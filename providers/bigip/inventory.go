@@ -118,6 +118,14 @@ func (i *inventory) dropNode(a address) {
 	delete(i.nodes, a)
 }
 
+// attachedPool returns a pool of somebody else by its path, if it was read.
+func (i *inventory) attachedPool(path string) (poolObject, bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	p, ok := i.attached[path]
+	return p, ok
+}
+
 func (i *inventory) defaultDomain(partition string) int {
 	return locked(i, func() int { return i.defaults[partition] })
 }

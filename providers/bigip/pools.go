@@ -155,7 +155,7 @@ func (d *device) changePool(ctx context.Context, inv *inventory, want providers.
 		if err := d.run(ctx, client.Command{Method: http.MethodPatch, Path: client.Pools.Object(now.FullPath), Body: fields}); err != nil {
 			return err
 		}
-		now = fields2pool(now, fields)
+		now = afterwards(now, fields)
 		if whole {
 			now.Members.Items = e.whole
 		}
@@ -169,8 +169,8 @@ func (d *device) changePool(ctx context.Context, inv *inventory, want providers.
 	return e.err()
 }
 
-// fields2pool is a pool after these properties were written.
-func fields2pool(p poolObject, fields map[string]any) poolObject {
+// afterwards is a pool after these properties were written.
+func afterwards(p poolObject, fields map[string]any) poolObject {
 	if v, is := fields["loadBalancingMode"].(string); is {
 		p.Mode = v
 	}
@@ -364,7 +364,7 @@ func (d *device) writeAttached(ctx context.Context, inv *inventory, k providers.
 		return err
 	}
 	defer unlock()
-	now, known := locked2(inv, path)
+	now, known := inv.attachedPool(path)
 	if !known {
 		if now, err = d.readAttached(ctx, inv, name); err != nil {
 			return err
@@ -415,11 +415,4 @@ func (d *device) notDeclared(ctx context.Context, partition string) error {
 			"partition %s belongs to AS3, which removes members that it did not add; let AS3 leave the pool's members to others by moving the pool elsewhere", partition))
 	}
 	return err
-}
-
-func locked2(inv *inventory, path string) (poolObject, bool) {
-	inv.mu.Lock()
-	defer inv.mu.Unlock()
-	p, ok := inv.attached[path]
-	return p, ok
 }
