@@ -2,11 +2,14 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
 
 	"github.com/nplbridge/nplbridge/cmd/internal/drift"
 	"github.com/nplbridge/nplbridge/cmd/internal/settings"
@@ -49,5 +52,46 @@ func describe(b *strings.Builder, c *cobra.Command, isSetting map[string]bool) {
 	})
 	if takesSettings {
 		b.WriteString("- every [setting](settings.md) as a flag, and `--config` for a file of them\n\n")
+	}
+}
+
+// The example alerts are YAML, and every metric in them exists.
+func TestAlerts(t *testing.T) {
+	page, err := os.ReadFile("../../docs/how-to/alerts.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics, err := os.ReadFile("../../docs/reference/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "<!-- begin alerts -->\n```yaml\n")
+	rules, _, found := strings.Cut(rest, "```\n<!-- end alerts -->")
+	var decoded struct {
+		Groups []struct {
+			Name  string
+			Rules []struct {
+				Alert, Expr, For string
+				Annotations      map[string]string
+			}
+		}
+	}
+	if err := yaml.UnmarshalStrict([]byte(rules), &decoded); err != nil || !found || len(decoded.Groups) != 1 {
+		t.Fatalf("%v, %d groups", err, len(decoded.Groups))
+	}
+	for _, r := range decoded.Groups[0].Rules {
+		if r.Alert == "" || r.For == "" || r.Annotations["summary"] == "" {
+			t.Errorf("%+v is incomplete", r)
+		}
+		named := regexp.MustCompile(`(lbsync|npl_agent)_[a-z_]+`).FindAllString(r.Expr, -1)
+		for _, name := range named {
+			name = strings.TrimSuffix(name, "_count")
+			if !strings.Contains(string(metrics), "`"+name+"`") && !strings.HasSuffix(name, "_config_last_reload_successful") {
+				t.Errorf("%s: there is no metric %s", r.Alert, name)
+			}
+		}
+		if len(named) == 0 {
+			t.Errorf("%s names no metric", r.Alert)
+		}
 	}
 }
