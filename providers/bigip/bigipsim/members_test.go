@@ -75,6 +75,10 @@ func TestPutResetsWhatItDoesNotName(t *testing.T) {
 	if m["ratio"] != 1.0 || m["session"] != "user-enabled" || m["address"] != "10.0.0.2" {
 		t.Errorf("%v", m)
 	}
+	s.put(web, object{"description": "x"}).want(200)
+	if names := s.get(web + "/members").names(); names != "" {
+		t.Errorf("members %q", names)
+	}
 }
 
 func TestListOfMembersReplacesAll(t *testing.T) {

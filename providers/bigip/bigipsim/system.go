@@ -2,6 +2,7 @@ package bigipsim
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -128,9 +129,7 @@ func (s *Sim) task(r *request, path []string) *reply {
 	kind := "tm:task:" + strings.Join(path[1:3], ":") + ":" + path[2] + "state"
 	show := func(id int64, t *task) *reply {
 		out := map[string]any{"kind": kind, "_taskId": id, "_taskState": t.state, "selfLink": s.view(nil).url(strings.Join(path[:3], "/") + "/" + strconv.FormatInt(id, 10))}
-		for name, value := range t.command {
-			out[name] = value
-		}
+		maps.Copy(out, t.command)
 		return ok(out)
 	}
 	if len(path) == 3 && r.Method == http.MethodPost {

@@ -1,6 +1,7 @@
 package bigipsim
 
 import (
+	"maps"
 	"math/rand/v2"
 	"net/url"
 	"strconv"
@@ -41,13 +42,14 @@ func (v view) url(path string) string {
 
 // self is url with the request's own query.
 func (v view) self(path string) string {
-	out := "https://localhost/mgmt/tm/" + path + "?"
+	var out strings.Builder
+	out.WriteString("https://localhost/mgmt/tm/" + path + "?")
 	for _, name := range []string{"$filter", "$select", "$top", "$skip", "expandSubcollections"} {
 		if value := v.query.Get(name); value != "" {
-			out += name + "=" + url.QueryEscape(value) + "&"
+			out.WriteString(name + "=" + url.QueryEscape(value) + "&")
 		}
 	}
-	return out + "ver=" + v.s.cfg.Version
+	return out.String() + "ver=" + v.s.cfg.Version
 }
 
 func place(o *mcp.Object) string { return o.Kind.Path + "/" + naming.Escape(o.FullPath()) }
@@ -207,9 +209,7 @@ func (v view) children(o *mcp.Object) *reply {
 
 func (v view) listed(kind, self string, items []any, paging map[string]any) *reply {
 	out := map[string]any{"kind": kind + "collectionstate", "selfLink": self}
-	for name, value := range paging {
-		out[name] = value
-	}
+	maps.Copy(out, paging)
 	if len(items) > 0 || v.s.cfg.Rules.EmptyItems {
 		out["items"] = append([]any{}, items...)
 	}
@@ -235,10 +235,7 @@ func (v view) page(items []any, path string) ([]any, map[string]any) {
 		paging["pageIndex"], paging["totalPages"] = skip/top+1, (total+top-1)/top
 	}
 	if rest {
-		next := url.Values{}
-		for name, values := range v.query {
-			next[name] = values
-		}
+		next := maps.Clone(v.query)
 		next.Set("$skip", strconv.Itoa(skip+top))
 		paging["nextLink"] = "https://localhost/mgmt/tm/" + path + "?" + next.Encode() + "&ver=" + v.s.cfg.Version
 	}

@@ -121,6 +121,7 @@ func convert(p Property, value any, rules Rules) (any, *Error) {
 		return fields, nil
 	case metadata:
 		return convertMetadata(p, value)
+	default: // the rest is text
 	}
 	s, ok := scalar(value)
 	switch {

@@ -229,10 +229,10 @@ func (c *Configuration) putMembers(pool *Object, members []*Object) {
 
 // FindMember returns a member by the name or full path that a URL gives; nil if there is none.
 func (c *Configuration) FindMember(pool *Object, element string) *Object {
-	return pool.Child(c.memberPath(pool, element))
+	return pool.Child(c.memberPath(element))
 }
 
-func (c *Configuration) memberPath(pool *Object, element string) string {
+func (c *Configuration) memberPath(element string) string {
 	p, err := naming.ParsePath(element)
 	if err != nil {
 		return element

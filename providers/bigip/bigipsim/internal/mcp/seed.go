@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/nplbridge/nplbridge/providers/bigip/bigipsim/internal/naming"
@@ -50,9 +51,7 @@ func (c *Configuration) seed() {
 		{persistPath + "universal", "universal", nil},
 	} {
 		body := map[string]any{"name": o.name}
-		for name, value := range o.properties {
-			body[name] = value
-		}
+		maps.Copy(body, o.properties)
 		c.mustCreate(o.kind, body)
 	}
 }

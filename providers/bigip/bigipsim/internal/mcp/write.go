@@ -294,6 +294,7 @@ func (c *Configuration) resolve(o *Object, p Property, value any) *Error {
 		o.Properties[p.Name] = out
 	case rule:
 		return c.resolveRule(o, p, value.(string))
+	default:
 	}
 	return nil
 }

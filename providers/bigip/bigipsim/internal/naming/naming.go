@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -89,10 +90,8 @@ func ParsePath(text string) (Path, error) {
 	if len(parts) < 2 {
 		return Path{}, fmt.Errorf("%q has no partition and name", text)
 	}
-	for _, part := range parts {
-		if part == "" {
-			return Path{}, fmt.Errorf("%q has an empty part", text)
-		}
+	if slices.Contains(parts, "") {
+		return Path{}, fmt.Errorf("%q has an empty part", text)
 	}
 	last := len(parts) - 1
 	return Path{parts[0], strings.Join(parts[1:last], "/"), parts[last]}, nil
