@@ -87,6 +87,11 @@ func newSyncer(cfg Config, client kubernetes.Interface, balancers map[string]pro
 	if cfg.HandleUnclassed {
 		selection.Unclassed = cfg.Providers[0]
 	}
+	for _, name := range cfg.Providers {
+		if _, ok := balancers[name].(providers.Allocator); ok {
+			selection.Allocate = append(selection.Allocate, name)
+		}
+	}
 	for _, p := range cfg.AddressPools {
 		selection.Pools = append(selection.Pools, pool(p))
 	}
@@ -304,7 +309,7 @@ func (s *Syncer) speak(ctx context.Context, recorder events.EventRecorder) {
 	others := s.others()
 	c := &status.Controller{
 		Selection: s.watch.Selection, Instance: s.cfg.Instance, Balancers: s.views(others), Client: s.client, Services: s.watch,
-		Claimants: s.watch.Index.Claimants, Recorder: recorder, Clock: s.clock, Log: s.log,
+		Claimants: s.watch.Index.Claimants, Nodes: s.watch.Index.Nodes, Recorder: recorder, Clock: s.clock, Log: s.log,
 	}
 	c.Init()
 	s.controller.Store(c)

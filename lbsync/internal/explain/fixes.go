@@ -50,6 +50,8 @@ func reasonFix(r document.Refusal, s document.Service) string {
 	switch model.Reason(r.Reason) {
 	case model.NotPublished:
 		return "ask the npl-agent of the Pod's Node; under REFUSALS it says why:\nnpl-agent status"
+	case model.InvalidAnnotation:
+		return "mend the annotation of the Pod, in the template of its Deployment for good, or take it off:\n" + pod
 	case model.MalformedAnnotation:
 		return "find out who writes the annotation, since npl-agent writes a good one:\n" + pod
 	case model.Contested:

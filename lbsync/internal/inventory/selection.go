@@ -24,6 +24,7 @@ type Selection struct {
 	Manager   string             // our value of annotations.ManagedBy
 	Pools     []vip.Pool         // whose addresses VIPs are
 	Source    annotations.Source // of Services that do not say
+	Allocate  []string           // the instances whose load balancer gives addresses itself: there, one in no pool of ours may be had, too
 
 	NamespaceSelector map[string]string // labels of the Namespaces whose Services are ours; empty selects all
 	BlockedNamespaces []string          // whose Services are never ours
@@ -224,7 +225,14 @@ func (c Selection) vips(s *corev1.Service) map[string][]netip.Addr {
 	}
 	for instance := range out {
 		request := vip.Request{Instance: instance, Namespace: s.Namespace, Labels: s.Labels}
-		out[instance] = slices.DeleteFunc(out[instance], func(a netip.Addr) bool { return !vip.MayHave(c.Pools, request, a) })
+		own := slices.Contains(c.Allocate, instance)
+		out[instance] = slices.DeleteFunc(out[instance], func(a netip.Addr) bool {
+			return !vip.MayHave(c.Pools, request, a) && !(own && c.inNoPool(a))
+		})
 	}
 	return out
+}
+
+func (c Selection) inNoPool(a netip.Addr) bool {
+	return !slices.ContainsFunc(c.Pools, func(p vip.Pool) bool { return p.Contains(a) })
 }

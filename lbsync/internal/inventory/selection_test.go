@@ -112,6 +112,9 @@ func TestOn(t *testing.T) {
 		{"members only, of somebody else's class", balanced, "example.com/lb", values{annotations.Pool: "80=core:b"}, "core"},
 		{"members only, of a name outside", external, "", values{annotations.Pool: "80=core:b"}, ""},
 		{"members only, written wrong", inside, "", values{annotations.Pool: "80"}, "core edge"},
+		{"of type NodePort, without node ports of Pods", corev1.ServiceTypeNodePort, "", values{annotations.Pool: "80=core:b"}, ""},
+		{"of type NodePort, with its own", corev1.ServiceTypeNodePort, "", values{annotations.Pool: "80=core:b", annotations.ServiceType: "NodePort"}, "core"},
+		{"of type NodePort, with who knows what", corev1.ServiceTypeNodePort, "", values{annotations.Pool: "80=core:b", annotations.ServiceType: "Magic"}, "core"},
 		{"an empty pool is none", inside, "", values{annotations.Pool: ""}, ""},
 		{"another annotation written wrong", balanced, "nplbridge.io/edge", values{annotations.ServiceType: "Magic"}, "edge"},
 	} {
@@ -193,6 +196,14 @@ func TestAssigned(t *testing.T) {
 		}
 		if got := c.Service(s).VIPs[instance]; slices.Contains(got, addr(value)) != want {
 			t.Errorf("%s: VIPs %v, want it %t", assigned, got, want)
+		}
+	}
+	// A load balancer with an address management gives what is in no pool, and nothing that is in one.
+	c.Allocate = []string{"edge"}
+	for assigned, want := range map[string]int{"edge=203.0.113.1": 1, "edge=192.0.2.3": 0, "core=203.0.113.1": 0} {
+		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Annotations: map[string]string{annotations.AssignedIPs: assigned}}}
+		if got := c.Service(s).VIPs; len(got["edge"])+len(got["core"]) != want {
+			t.Errorf("%s: VIPs %v, want %d", assigned, got, want)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nplbridge/nplbridge/agent/npl"
+	"github.com/nplbridge/nplbridge/lbsync/internal/annotations"
 	"github.com/nplbridge/nplbridge/providers"
 	"github.com/nplbridge/nplbridge/providers/providertest"
 )
@@ -291,6 +292,8 @@ func TestRefusalSentence(t *testing.T) {
 				"run fewer Pods behind this Service, or spread them over several"},
 		{newWorld().pod(1, func(p *Pod) { p.Mappings, p.Malformed = nil, malformed }),
 			"its annotation cannot be read in full for the pool shop/web:80/TCP: entry 0: nonsense; its last good members, if any, stay"},
+		{newWorld().pod(1, func(p *Pod) { p.Problems = []annotations.Problem{{Key: annotations.Weight, Message: "not a weight"}} }),
+			"annotation nplbridge.io/weight: not a weight; what it said last stays"},
 	} {
 		if got := Build(test.world.Input).Refusals[0].Sentence(); got != test.want {
 			t.Errorf("%q, want %q", got, test.want)

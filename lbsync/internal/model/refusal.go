@@ -13,6 +13,7 @@ type Reason string
 // The reasons.
 const (
 	MalformedAnnotation  Reason = "MalformedAnnotation"  // the Pod's annotation cannot be read; its last good members, if any, stay
+	InvalidAnnotation    Reason = "InvalidAnnotation"    // an annotation of ours on the Pod cannot be read; what it said last stays
 	TargetPortUnresolved Reason = "TargetPortUnresolved" // the Pod has no port of the name that targetPort asks for
 	NotPublished         Reason = "NotPublished"         // no mapping for the target port yet
 	NoAddress            Reason = "NoAddress"            // the Pod has no address of the Service's family, where its own is the member
@@ -27,7 +28,7 @@ const (
 // Reasons lists every Reason, sorted.
 func Reasons() []Reason {
 	return []Reason{
-		Contested, ForeignNodeAddress, MalformedAnnotation, NoAddress, NodeGone, NodeUnknown, NotPublished, PoolFull, PortOutOfRange,
+		Contested, ForeignNodeAddress, InvalidAnnotation, MalformedAnnotation, NoAddress, NodeGone, NodeUnknown, NotPublished, PoolFull, PortOutOfRange,
 		TargetPortUnresolved,
 	}
 }
@@ -52,6 +53,8 @@ func (r Refusal) PodName() string { return strings.TrimPrefix(r.Pod, r.Key.Names
 // Sentence says it all in one line, for an Event on the Pod. A Pod may be a member with one address and not with another.
 func (r Refusal) Sentence() string {
 	switch r.Reason {
+	case InvalidAnnotation:
+		return r.Message
 	case MalformedAnnotation:
 		return "its annotation cannot be read in full for the pool " + r.Key.String() + ": " + r.Message
 	case Contested, ForeignNodeAddress, NodeUnknown, PoolFull, PortOutOfRange:

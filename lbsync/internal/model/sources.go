@@ -30,6 +30,9 @@ func (b *builder) endpoints() {
 		if e.Pod.Ready || b.in.Service.PublishNotReady {
 			b.serving++
 		}
+		for _, p := range e.Pod.Problems {
+			b.refuse(e.Pod, InvalidAnnotation, "%s; what it said last stays", p)
+		}
 		target, ok := b.target(e.Pod)
 		switch {
 		case !ok:

@@ -36,15 +36,18 @@ type Controller struct {
 	Services  Services
 	// Claimants returns the Pods that rightfully have a node port by their annotations; nil knows of none.
 	Claimants func(c model.Claim, exceptPodUID string) []string
-	Recorder  events.EventRecorder // into a Sink
-	Clock     clock.WithTicker
-	Log       *zap.Logger
+	// Nodes returns the Nodes; nil knows of none.
+	Nodes    func() []*model.Node
+	Recorder events.EventRecorder // into a Sink
+	Clock    clock.WithTicker
+	Log      *zap.Logger
 
-	queue workqueue.TypedRateLimitingInterface[model.ServiceKey]
-	vips  *addresses
+	queue   workqueue.TypedRateLimitingInterface[model.ServiceKey]
+	vips    *addresses
+	onNodes map[told]bool // of the goroutine that tells of Nodes
 
 	mu    sync.Mutex
-	told  map[model.ServiceKey]map[model.Refusal]bool
+	told  map[model.ServiceKey]map[told]bool
 	said  map[model.ServiceKey]map[string]string // the message of each reason
 	since map[model.ServiceKey]time.Time         // of what may be over in a moment
 }
@@ -58,13 +61,16 @@ const patience = 5 * time.Minute
 // takeBackPoll is the pause before we look again whether the node ports of Pods are still in use.
 const takeBackPoll = 5 * time.Second
 
+// nodePoll is the pause between two looks at the annotations of Nodes.
+const nodePoll = 10 * time.Second
+
 // Init prepares the Controller; Enqueue may be called after it.
 func (c *Controller) Init() {
 	c.queue = workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[model.ServiceKey](20*time.Millisecond, 30*time.Second),
 		workqueue.TypedRateLimitingQueueConfig[model.ServiceKey]{Clock: c.Clock})
 	c.vips = newAddresses(c.Selection.Pools, c.queue.Add)
-	c.told = map[model.ServiceKey]map[model.Refusal]bool{}
+	c.told = map[model.ServiceKey]map[told]bool{}
 	c.said = map[model.ServiceKey]map[string]string{}
 	c.since = map[model.ServiceKey]time.Time{}
 }
@@ -90,9 +96,26 @@ func (c *Controller) Run(ctx context.Context) {
 			}
 		})
 	}
+	if c.Nodes != nil {
+		running.Go(func() { c.watchNodes(ctx) })
+	}
 	<-ctx.Done()
 	c.queue.ShutDown()
 	running.Wait()
+}
+
+// watchNodes looks at Nodes now and then: what is wrong there stays wrong for long.
+func (c *Controller) watchNodes(ctx context.Context) {
+	tick := c.Clock.NewTicker(nodePoll)
+	defer tick.Stop()
+	for {
+		c.tellNodes()
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C():
+		}
+	}
 }
 
 func (c *Controller) next(ctx context.Context) bool {

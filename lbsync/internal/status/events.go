@@ -104,25 +104,42 @@ const (
 	NodePort      = annotations.NodePort
 )
 
+// told is an Event on a Pod.
+type told struct{ uid, reason, text string }
+
 // tell makes an Event, on the Pod, of every refusal that has not been told yet.
 func (c *Controller) tell(s *corev1.Service, key model.ServiceKey, refusals []model.Refusal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before, now := c.told[key], map[model.Refusal]bool{}
+	before, now := c.told[key], map[told]bool{}
 	for _, r := range refusals {
-		if r.Reason.Passing() || now[r] {
+		what := told{r.PodUID, string(r.Reason), note(r.Sentence())}
+		if r.Reason.Passing() || now[what] {
 			continue
 		}
-		now[r] = true
-		if !before[r] {
-			text := note(r.Sentence())
-			c.Recorder.Eventf(Regarding("Pod", key.Namespace, r.PodName(), types.UID(r.PodUID), text), reference("Service", s.Namespace, s.Name, s.UID),
-				corev1.EventTypeWarning, string(r.Reason), actionAdmit, "%s", text)
+		now[what] = true
+		if !before[what] {
+			c.Recorder.Eventf(Regarding("Pod", key.Namespace, r.PodName(), types.UID(r.PodUID), what.text), reference("Service", s.Namespace, s.Name, s.UID),
+				corev1.EventTypeWarning, what.reason, actionAdmit, "%s", what.text)
 		}
 	}
 	if c.told[key] = now; len(now) == 0 {
 		delete(c.told, key)
 	}
+}
+
+// tellNodes makes an Event, on the Node, of every annotation of ours there that cannot be read and that has not been told yet.
+func (c *Controller) tellNodes() {
+	now := map[told]bool{}
+	for _, n := range c.Nodes() {
+		for _, p := range n.Problems {
+			what := told{n.UID, ReasonInvalidAnnotation, note(p.String() + "; what it said last stays")}
+			if now[what] = true; !c.onNodes[what] {
+				c.Recorder.Eventf(Regarding("Node", "", n.Name, types.UID(n.UID), what.text), nil, corev1.EventTypeWarning, what.reason, actionAdmit, "%s", what.text)
+			}
+		}
+	}
+	c.onNodes = now
 }
 
 // rest drops what was told about a Service that nothing is left of; what is wrong with a Service that is still there was told already.
