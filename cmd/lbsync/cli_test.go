@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +24,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/nplbridge/nplbridge/cmd/internal/program"
+	"github.com/nplbridge/nplbridge/cmd/internal/remote/remotetest"
 	"github.com/nplbridge/nplbridge/cmd/internal/serve"
 	"github.com/nplbridge/nplbridge/lbsync"
 )
@@ -439,6 +441,58 @@ clusters: [{name: c, cluster: {server: "` + server + `"}}], users: [{name: u, us
 		t.Fatal(err)
 	}
 	return "--kubeconfig=" + file
+}
+
+// With --remote the Pod that leads is asked, through the API server.
+func TestRemote(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- serve.Serve(ctx, listener, serve.StatusHandler(func() any { return document() })) }()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	var selector string
+	api := remotetest.Server(t, "lb", "edge-1", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		var answer any
+		switch r.URL.Path {
+		case "/api/v1/namespaces/lb/pods":
+			selector = r.URL.Query().Get("labelSelector")
+			answer = corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []corev1.Pod{
+				{ObjectMeta: metav1.ObjectMeta{Namespace: "lb", Name: "edge-0"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}},
+				{ObjectMeta: metav1.ObjectMeta{Namespace: "lb", Name: "edge-1"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}},
+			}}
+		case "/apis/coordination.k8s.io/v1/namespaces/lb/leases/edge-nplbridge-lbsync":
+			answer = coordinationv1.Lease{TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("edge-1")}}
+		default:
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(answer)
+	}))
+	flags := []string{"--instance=lb/edge", "--status-address=" + listener.Addr().String(), kubeconfigFor(t, api.URL)}
+	for _, by := range []caller{callerOf("kubectl-npl"), callerOf("lbsync")} {
+		args := append([]string{"status"}, flags...)
+		if !by.plugin {
+			args = append(args, "--remote")
+		}
+		if out, err := executeAs(by, args...); err != nil || !strings.Contains(out, "lbsync-a (this process)") {
+			t.Errorf("%s: %v\n%s", by.typed, err, out)
+		}
+	}
+	if want := "app.kubernetes.io/component=lbsync,app.kubernetes.io/instance=edge"; selector != want {
+		t.Errorf("Pods were selected by %q, want %q", selector, want)
+	}
+	if _, err := execute(append([]string{"status", "--remote", "--process=edge-7"}, flags...)...); err == nil || !strings.Contains(err.Error(), "there are: edge-0, edge-1") {
+		t.Errorf("got %v", err)
+	}
 }
 
 // cleanup beside a process that listens on the status socket is refused before anything is asked of a load balancer.

@@ -234,6 +234,46 @@ func TestReload(t *testing.T) {
 	}
 }
 
+// Where the program has a setting for it, the status is served on a TCP address as well.
+func TestStatusAddress(t *testing.T) {
+	api := apiServer(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) })
+	r := newRig(t, api)
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = free.Close()
+	address := free.Addr().String()
+	with := settings.Table{Program: "demo", EnvPrefix: "DEMO", Settings: append(CommonSettings(":0", "/run/demo.sock"), settings.Setting{Key: "statusAddress"})}
+	flags := pflag.NewFlagSet("demo", pflag.ContinueOnError)
+	with.AddFlags(flags)
+	if err := flags.Parse([]string{"--config=" + filepath.Join(r.dir, "settings.yaml"), "--status-address=" + address}); err != nil {
+		t.Fatal(err)
+	}
+	values, err := with.Load(flags)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runner := Runner{Table: with, MetricsPrefix: "demo", StatusAddress: "statusAddress", New: func(context.Context, kubernetes.Interface, *zap.Logger, prometheus.Registerer) (Service, error) {
+		return Service{Run: func(ctx context.Context) error { <-ctx.Done(); return nil }, Status: func() any { return map[string]int{"pods": 3} }}, nil
+	}}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- runner.run(ctx, flags, values, zap.NewAtomicLevel(), zap.NewNop()) }()
+	eventually(t, "the status on the address", func() bool {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			return false
+		}
+		document, err := serve.ReadStatusOver(ctx, conn)
+		return err == nil && string(document) == `{"pods":3}`
+	})
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestStartErrors(t *testing.T) {
 	never := func() (Service, error) { return Service{}, errors.New("must not be reached") }
 	t.Run("API server away", func(t *testing.T) {

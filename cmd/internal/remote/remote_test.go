@@ -2,11 +2,8 @@ package remote
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -14,12 +11,10 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/httpstream"
-	"k8s.io/apimachinery/pkg/util/httpstream/spdy"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/portforward"
 
+	"github.com/nplbridge/nplbridge/cmd/internal/remote/remotetest"
 	"github.com/nplbridge/nplbridge/cmd/internal/serve"
 )
 
@@ -58,52 +53,6 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// kubelet answers port-forwards, as an API server passes them on: by SPDY, to addresses of this machine instead of a Pod's.
-func kubelet(t *testing.T) *httptest.Server {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/api/v1/namespaces/sys/pods/a/portforward" {
-			http.NotFound(w, r)
-			return
-		}
-		if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
-			http.Error(w, "only SPDY", http.StatusBadRequest)
-			return
-		}
-		if _, err := httpstream.Handshake(r, w, []string{portforward.PortForwardProtocolV1Name}); err != nil {
-			return
-		}
-		streams := make(chan httpstream.Stream, 2)
-		connection := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(s httpstream.Stream, _ <-chan struct{}) error {
-			streams <- s
-			return nil
-		})
-		if connection == nil {
-			return
-		}
-		defer func() { _ = connection.Close() }()
-		complaint, data := <-streams, <-streams
-		if complaint.Headers().Get(corev1.StreamType) != corev1.StreamTypeError || data.Headers().Get(corev1.StreamType) != corev1.StreamTypeData {
-			t.Error("the streams came in another order")
-		}
-		backend, err := net.Dial("tcp", "127.0.0.1:"+data.Headers().Get(corev1.PortHeader))
-		if err != nil {
-			_, _ = fmt.Fprintf(complaint, "failed to connect to localhost:\n%v", err)
-			_ = complaint.Close()
-			_ = data.Reset()
-			<-connection.CloseChan()
-			return
-		}
-		defer func() { _ = backend.Close() }()
-		_ = complaint.Close()
-		go func() { _, _ = io.Copy(backend, data) }()
-		_, _ = io.Copy(data, backend)
-		_ = data.Close()
-		<-connection.CloseChan()
-	}))
-	t.Cleanup(server.Close)
-	return server
-}
-
 func TestStatus(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -114,7 +63,7 @@ func TestStatus(t *testing.T) {
 	go func() {
 		done <- serve.Serve(ctx, listener, serve.StatusHandler(func() any { return map[string]string{"identity": "a", "long": strings.Repeat("x", 1<<20)} }))
 	}()
-	api := kubelet(t)
+	api := remotetest.Server(t, "sys", "a", nil)
 	target := Target{Namespace: "sys", Port: uint16(listener.Addr().(*net.TCPAddr).Port)}
 	document, err := Status(t.Context(), &rest.Config{Host: api.URL}, target, "a")
 	if err != nil || !strings.HasPrefix(string(document), `{"identity":"a"`) || len(document) < 1<<20 {
@@ -152,7 +101,7 @@ func TestStatusEndsWithItsContext(t *testing.T) {
 		}
 	}()
 	done := make(chan error, 1)
-	api := kubelet(t)
+	api := remotetest.Server(t, "sys", "a", nil)
 	go func() {
 		_, err := Status(ctx, &rest.Config{Host: api.URL}, Target{Namespace: "sys", Port: uint16(listener.Addr().(*net.TCPAddr).Port)}, "a")
 		done <- err
