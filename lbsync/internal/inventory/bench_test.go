@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/utils/ptr"
 
 	"github.com/nplbridge/nplbridge/agent/npl"
 	"github.com/nplbridge/nplbridge/lbsync/internal/model"
@@ -60,13 +59,13 @@ func benchPod(i int, version int) *corev1.Pod {
 			},
 			Annotations: map[string]string{npl.Annotation: npl.Encode([]npl.Mapping{mapping}), "checksum/config": strings.Repeat("ef", 32)},
 			ManagedFields: []metav1.ManagedFieldsEntry{
-				{Manager: "kube-controller-manager", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:` + strings.Repeat("x", 2000) + `":{}}`)}},
-				{Manager: "kubelet", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:` + strings.Repeat("x", 1000) + `":{}}`)}},
+				{Manager: "kube-controller-manager", FieldsV1: metav1.NewFieldsV1(`{"f:` + strings.Repeat("x", 2000) + `":{}}`)},
+				{Manager: "kubelet", FieldsV1: metav1.NewFieldsV1(`{"f:` + strings.Repeat("x", 1000) + `":{}}`)},
 			},
 		},
 		Spec: corev1.PodSpec{
 			NodeName: fmt.Sprintf("worker-%d.cluster.example.com", node), Containers: containers,
-			Tolerations: []corev1.Toleration{{Key: "node.kubernetes.io/not-ready", Operator: corev1.TolerationOpExists, TolerationSeconds: ptr.To(int64(300))}},
+			Tolerations: []corev1.Toleration{{Key: "node.kubernetes.io/not-ready", Operator: corev1.TolerationOpExists, TolerationSeconds: new(int64(300))}},
 		},
 		Status: corev1.PodStatus{
 			Phase: corev1.PodRunning, PodIP: ip, PodIPs: []corev1.PodIP{{IP: ip}}, ContainerStatuses: statuses,
