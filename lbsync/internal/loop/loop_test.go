@@ -16,6 +16,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/nplbridge/nplbridge/agent/npl"
+	"github.com/nplbridge/nplbridge/lbsync/internal/annotations"
 	"github.com/nplbridge/nplbridge/lbsync/internal/inventory"
 	"github.com/nplbridge/nplbridge/lbsync/internal/model"
 	"github.com/nplbridge/nplbridge/providers"
@@ -84,20 +85,20 @@ func (r *rig) pass(d time.Duration) *rig {
 
 var nodeIP = netip.MustParseAddr("198.51.100.11")
 
-func (r *rig) service(name string, edit ...func(*model.Service)) {
+func aService(name string, edit ...func(*model.Service)) model.Service {
 	s := model.Service{
 		ServiceKey: model.ServiceKey{Namespace: "shop", Name: name}, UID: name, On: []string{"lb"}, Admitted: true,
-		Selector: map[string]string{"app": name}, Families: []npl.Family{npl.IPv4},
+		Source: annotations.NodePortLocal, Selector: map[string]string{"app": name}, Families: []npl.Family{npl.IPv4},
 		Ports: []model.ServicePort{{Port: 80, Protocol: providers.TCP, TargetNumber: 8080}},
 		VIPs:  map[string][]netip.Addr{"lb": {netip.AddrFrom4([4]byte{192, 0, 2, name[len(name)-1]})}},
 	}
 	for _, e := range edit {
 		e(&s)
 	}
-	r.x.SetService(s, r.clock.Now())
+	return s
 }
 
-func (r *rig) pod(app string, n int, edit ...func(*model.Pod)) {
+func aPod(app string, n int, edit ...func(*model.Pod)) *model.Pod {
 	p := &model.Pod{
 		Namespace: "shop", Name: fmt.Sprintf("%s-%d", app, n), UID: fmt.Sprintf("%s-%d", app, n), Node: "node-1", Ready: true,
 		Labels:   map[string]string{"app": app},
@@ -106,7 +107,15 @@ func (r *rig) pod(app string, n int, edit ...func(*model.Pod)) {
 	for _, e := range edit {
 		e(p)
 	}
-	r.x.SetPod(p, r.clock.Now())
+	return p
+}
+
+func (r *rig) service(name string, edit ...func(*model.Service)) {
+	r.x.SetService(aService(name, edit...), r.clock.Now())
+}
+
+func (r *rig) pod(app string, n int, edit ...func(*model.Pod)) {
+	r.x.SetPod(aPod(app, n, edit...), r.clock.Now())
 }
 
 func (r *rig) terminating(p *model.Pod) { p.Terminating, p.Since = true, r.clock.Now() }

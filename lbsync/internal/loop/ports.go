@@ -18,9 +18,9 @@ import (
 
 // ports is what the watermark needs to know, kept per Service so that a change costs the Services that it concerns.
 //
-// A member is safe to pass over as long as its Pod is an endpoint of a Service that is wanted here and lists its node port: then whatever
-// happens to the annotation or to the Pod makes that Service dirty. Every other member's node port is held, whether it is withdrawn
-// by now or not, and so is each that a call may have brought which nobody answered.
+// A member is safe to pass over as long as its Pod is an endpoint of its Service and lists its node port: then whatever happens to the
+// annotation or to the Pod makes that Service dirty. Every other member's node port is held, whether it is withdrawn by now or not, and
+// so is each that a call may have brought which nobody answered.
 type ports struct {
 	touched  map[model.ServiceKey]bool
 	of       map[model.ServiceKey]serviceHoldings
@@ -224,7 +224,7 @@ func (l *Loop) portsOf(key model.ServiceKey, view inventory.View) (out serviceHo
 	if view.Service.Source == annotations.ClusterIP {
 		l.service(key).direct = true
 	}
-	j := judge{loop: l, service: l.services[key], pods: map[string]*model.Pod{}, wanted: view.Service.Wanted(l.cfg.Instance)}
+	j := judge{loop: l, service: l.services[key], pods: map[string]*model.Pod{}}
 	for _, e := range view.Endpoints {
 		j.pods[e.Pod.UID] = e.Pod
 	}
@@ -248,7 +248,6 @@ type judge struct {
 	loop    *Loop
 	service *service              // nil when nothing is remembered of it
 	pods    map[string]*model.Pod // endpoints, by UID
-	wanted  bool
 }
 
 func (j *judge) member(out *serviceHoldings, key providers.Key, m providers.Member) {
@@ -258,7 +257,7 @@ func (j *judge) member(out *serviceHoldings, key providers.Key, m providers.Memb
 		lists := slices.ContainsFunc(pod.Mappings, func(n npl.Mapping) bool {
 			return n.NodeIP == address && n.NodePort == m.Address.Port() && n.Protocol == protocol
 		})
-		if j.wanted && lists || slices.Contains(pod.IPs, address) {
+		if lists || slices.Contains(pod.IPs, address) {
 			return
 		}
 	}
