@@ -88,6 +88,9 @@ func (s *Syncer) Document() Document {
 		p, of := b.document()
 		d.Providers = append(d.Providers, p)
 		for key, r := range of {
+			if r.Gone {
+				continue // nothing of it is there or to be there
+			}
 			if reports[key] == nil {
 				reports[key] = map[string]loop.Report{}
 			}
