@@ -18,7 +18,7 @@ func TestReferenceIsComplete(t *testing.T) {
 		"../docs/reference/conditions.md": slices.Concat(
 			[]string{status.Accepted, status.Programmed, annotations.Gate}, status.ConditionReasons(), status.EventReasons(), gate.Reasons()),
 		"../docs/reference/service-annotations.md": {
-			annotations.LoadBalancerIPs, annotations.Algorithm, annotations.AssignedIPs, annotations.ManagedBy, annotations.EnabledBy, annotations.Finalizer,
+			annotations.LoadBalancerIPs, annotations.Algorithm, annotations.AssignedIPs, annotations.AttachedTo, annotations.ManagedBy, annotations.EnabledBy, annotations.Finalizer,
 		},
 	}
 	conditions := words["../docs/reference/conditions.md"]

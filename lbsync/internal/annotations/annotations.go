@@ -52,6 +52,8 @@ const (
 const (
 	// AssignedIPs are the addresses that the Lease holder has given to the Service; every lbsync programs from it.
 	AssignedIPs = "nplbridge.io/load-balancer-ips-assigned"
+	// AttachedTo names, separated by commas, the provider instances on which the Service has members in pools of others, and no addresses.
+	AttachedTo = "nplbridge.io/attached-to"
 	// ManagedBy is "<instance>/<provider name>": the lbsync that the finalizer belongs to.
 	ManagedBy = "nplbridge.io/managed-by"
 	// EnabledBy is the instance that set nodeportlocal.antrea.io/enabled; without it that annotation is the user's.
@@ -134,4 +136,9 @@ func shorten(s string) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:limit], "") + "..."
+}
+
+// ParseAttached reads AttachedTo.
+func ParseAttached(s string) []string {
+	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })
 }

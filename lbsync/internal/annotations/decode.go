@@ -274,7 +274,7 @@ func (d *decoder) unknown() {
 
 // where says on which object each annotation of ours stands, also those that lbsync sets.
 var where = func() map[string]string {
-	out := map[string]string{AssignedIPs: "Service", ManagedBy: "Service", EnabledBy: "Service"}
+	out := map[string]string{AssignedIPs: "Service", AttachedTo: "Service", ManagedBy: "Service", EnabledBy: "Service"}
 	for _, w := range vocabulary {
 		out[w.Name] = w.On
 	}

@@ -97,16 +97,17 @@ func wrong(problems []annotations.Problem, key string) bool {
 	return slices.ContainsFunc(problems, func(p annotations.Problem) bool { return p.Key == key })
 }
 
-// holding returns the instances on which the Service has addresses; the one of its class when it has none.
+// holding returns the instances on which the Service has addresses or members; the one of its class when it has none.
 func (c Selection) holding(s *corev1.Service, class string) []string {
 	assigned, err := annotations.ParseAssigned(s.Annotations[annotations.AssignedIPs], c.Instances[0])
 	if err != nil {
 		return slices.Clone(c.Instances)
 	}
-	if len(assigned) == 0 {
+	on := append(annotations.ParseAttached(s.Annotations[annotations.AttachedTo]), slices.Collect(maps.Keys(assigned))...)
+	if len(on) == 0 {
 		return []string{class}
 	}
-	return slices.Collect(maps.Keys(assigned))
+	return on
 }
 
 // class returns the instance that a Service of type LoadBalancer is for by its class, or "".

@@ -1,8 +1,10 @@
 package status
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -25,7 +27,8 @@ type claimed struct {
 	manager  string
 	instance string // of the installation
 	assigned map[string][]netip.Addr
-	admit    bool // something is going to be written to a load balancer
+	attached []string // load balancers
+	admit    bool     // something is going to be written to a load balancer
 	enabling enabling
 }
 
@@ -41,6 +44,11 @@ func claim(s *corev1.Service, c claimed) *corev1.Service {
 		out.Annotations[annotations.AssignedIPs] = assigned
 	} else {
 		delete(out.Annotations, annotations.AssignedIPs)
+	}
+	if slices.Sort(c.attached); len(c.attached) > 0 {
+		out.Annotations[annotations.AttachedTo] = strings.Join(slices.Compact(c.attached), ",")
+	} else {
+		delete(out.Annotations, annotations.AttachedTo)
 	}
 	if c.admit && !slices.Contains(out.Finalizers, annotations.Finalizer) {
 		out.Finalizers = append(out.Finalizers, annotations.Finalizer)
@@ -74,7 +82,29 @@ func letGo(s *corev1.Service, instance string) *corev1.Service {
 	out.Finalizers = slices.DeleteFunc(out.Finalizers, func(f string) bool { return f == annotations.Finalizer })
 	delete(out.Annotations, annotations.ManagedBy)
 	delete(out.Annotations, annotations.AssignedIPs)
+	delete(out.Annotations, annotations.AttachedTo)
 	disable(out, instance)
+	return out
+}
+
+// traces are the load balancers that the Service has been on, by what it carries; with its addresses there, if it has any.
+func (c *Controller) traces(s *corev1.Service) map[string][]netip.Addr {
+	out, err := annotations.ParseAssigned(s.Annotations[annotations.AssignedIPs], c.Selection.Instances[0])
+	if err != nil {
+		out = map[string][]netip.Addr{}
+	}
+	for _, name := range annotations.ParseAttached(s.Annotations[annotations.AttachedTo]) {
+		if _, known := out[name]; !known {
+			out[name] = nil
+		}
+	}
+	return out
+}
+
+// unknown are those of them that are not configured any more.
+func (c *Controller) unknown(s *corev1.Service) map[string][]netip.Addr {
+	out := c.traces(s)
+	maps.DeleteFunc(out, func(instance string, _ []netip.Addr) bool { return slices.Contains(c.Selection.Instances, instance) })
 	return out
 }
 

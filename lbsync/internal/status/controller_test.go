@@ -724,6 +724,87 @@ func TestWaitingForAnAddress(t *testing.T) {
 	}
 }
 
+// A load balancer that a Service has never been on is not waited for, whatever is wrong with it: not to be served elsewhere, nor to go.
+func TestNeverOnTheOther(t *testing.T) {
+	trouble := &providers.Error{Kind: providers.Unavailable, What: "no answer"}
+	for name, edit := range map[string]func(*corev1.Service){
+		"at an address": func(*corev1.Service) {},
+		"members only":  annotated(annotations.Pool, "80=a:p"),
+	} {
+		s := balanced(edit)
+		s.Spec.LoadBalancerClass = new("nplbridge.io/a")
+		d := newDesk(t, []string{"a", "b"}, s)
+		d.at["b"].trouble = trouble
+		for range 2 {
+			d.look()
+			d.at["a"].reports[webKey] = there("192.0.2.1")
+		}
+		if got := d.web(); !strings.HasPrefix(is(got, Programmed), "True") {
+			t.Errorf("%s: %s", name, is(got, Programmed))
+		}
+		d.restart()
+		d.edit(deleted)
+		d.at["a"].reports[webKey] = gone
+		d.look()
+		if got := d.web(); got != nil && len(got.Finalizers) > 0 {
+			t.Errorf("%s: not let go of: %s", name, is(got, Programmed))
+		}
+	}
+}
+
+// One that it has given members to is.
+func TestLeavesAPoolOfAnothers(t *testing.T) {
+	d := newDesk(t, []string{"a", "b"}, balanced(annotated(annotations.Pool, "80=a:p,53=b:p"), func(s *corev1.Service) {
+		s.Spec.Type, s.Spec.LoadBalancerClass = corev1.ServiceTypeClusterIP, nil
+	}))
+	d.look()
+	if got := d.web().Annotations[annotations.AttachedTo]; got != "a,b" {
+		t.Errorf("attached to %q", got)
+	}
+	d.edit(annotated(annotations.Pool, "53=b:p"))
+	d.restart() // and a cannot be read
+	d.at["a"].trouble = &providers.Error{Kind: providers.Unavailable, What: "no answer"}
+	d.at["b"].reports[webKey] = report(port(53, "UDP", absent, func(p *loop.PortReport) { p.Attached = "p" }))
+	d.look()
+	if got := d.web(); got.Annotations[annotations.AttachedTo] != "a,b" || !strings.HasPrefix(is(got, Programmed), "False ProviderUnavailable: a: waiting to remove it") {
+		t.Errorf("attached to %q, %s", got.Annotations[annotations.AttachedTo], is(got, Programmed))
+	}
+	d.edit(deleted)
+	d.at["b"].reports[webKey] = gone
+	d.look()
+	if got := d.web(); len(got.Finalizers) != 1 {
+		t.Error("let go of while a may have its members")
+	}
+	d.at["a"].trouble = nil
+	d.at["a"].reports[webKey] = gone
+	d.look()
+	if got := d.web(); got != nil && (len(got.Finalizers) > 0 || got.Annotations[annotations.AttachedTo] != "") {
+		t.Errorf("not let go of: %v", got.Annotations)
+	}
+}
+
+// What a load balancer cannot do is said until it is asked again.
+func TestUnsupportedStaysSaid(t *testing.T) {
+	d := serving(t)
+	r := there("192.0.2.5")
+	r.Ports[1].Cannot = "memory cannot do that"
+	d.at["haproxy"].reports[webKey] = r
+	d.look()
+	d.patches = nil
+	delete(d.at["haproxy"].reports, webKey)
+	d.at["haproxy"].trouble = &providers.Error{Kind: providers.Unavailable, What: "no answer"}
+	d.restart()
+	d.look()
+	if got := is(d.web(), Accepted); !strings.HasPrefix(got, "False UnsupportedSetting") {
+		t.Errorf("%s", got)
+	}
+	d.at["haproxy"].reports[webKey], d.at["haproxy"].trouble = there("192.0.2.5"), nil
+	d.look()
+	if got := is(d.web(), Accepted); !strings.HasPrefix(got, "True") {
+		t.Errorf("%s", got)
+	}
+}
+
 // Each refusal of a Pod is one Event, whichever load balancers find it.
 func TestRefusalsAreToldOnce(t *testing.T) {
 	d := onTwo(t)

@@ -55,7 +55,7 @@ func (f facts) where(s served) string {
 // zero is never.
 func speak(s *corev1.Service, f facts) (_ *corev1.Service, again time.Duration) {
 	out := s.DeepCopy()
-	setCondition(out, accepted(s, f), f.now)
+	setCondition(out, f.steady(s, accepted(s, f)), f.now)
 	programmed, again := programmed(s, f)
 	setCondition(out, programmed, f.now)
 	publish(out, f)
@@ -98,6 +98,19 @@ func accepted(s *corev1.Service, f facts) metav1.Condition {
 		messages = append(messages, r.message)
 	}
 	c.Reason, c.Message = all[0].reason, strings.Join(messages, "; ")
+	return c
+}
+
+// steady keeps saying what a load balancer cannot do until it was asked again: a new Lease holder does not know yet.
+func (f facts) steady(s *corev1.Service, c metav1.Condition) metav1.Condition {
+	known := !slices.ContainsFunc(f.on, func(on served) bool { return on.wanted && !on.abandoned && !on.reported })
+	old := meta.FindStatusCondition(s.Status.Conditions, Accepted)
+	if known || c.Status != metav1.ConditionTrue || old == nil || old.ObservedGeneration != s.Generation {
+		return c
+	}
+	if old.Reason == ReasonUnsupportedProtocol || old.Reason == ReasonUnsupportedSetting || old.Reason == ReasonSourceRanges {
+		return *old
+	}
 	return c
 }
 

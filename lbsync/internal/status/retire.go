@@ -30,8 +30,12 @@ func stripped(s *corev1.Service) bool {
 // retire lets go of a Service that is being deleted or no longer ours, when nothing of it is left on any load balancer.
 func (c *Controller) retire(ctx context.Context, key model.ServiceKey, s *corev1.Service, r model.Service) (time.Duration, error) {
 	var left, all []served
+	traces := c.traces(s)
 	for _, b := range c.Balancers {
 		on := served{stand: b.look(key, r), assigned: c.vips.of(b.Name, key)}
+		if _, was := traces[b.Name]; !on.reported && !was && len(traces) > 0 && len(on.assigned) == 0 {
+			continue // as far as anybody knows, it has never been there
+		}
 		if all = append(all, on); !on.gone() {
 			left = append(left, on)
 		}

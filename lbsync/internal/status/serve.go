@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -79,13 +78,17 @@ func (c *Controller) place(ctx context.Context, key model.ServiceKey, s *corev1.
 			again, err = sooner(again, pause), errors.Join(err, failure)
 		}
 	}
+	traces := c.traces(s)
 	for _, b := range c.Balancers {
 		on := served{stand: b.look(key, f.record), assigned: c.vips.of(b.Name, key)}
+		_, was := traces[b.Name]
 		switch {
 		case f.record.Wishes.Kept.Structure: // whatever it has it keeps, and nothing is new
 			if on.wanted = len(on.assigned) > 0 || len(on.report.Pools) > 0; !on.wanted {
 				continue
 			}
+		case !on.wanted && !on.reported && !was && len(on.assigned) == 0:
+			continue // as far as anybody knows, it has never been there
 		case !on.wanted:
 			if !on.gone() {
 				break
@@ -181,11 +184,18 @@ func (c *Controller) early(f facts) bool {
 func (c *Controller) claimed(s *corev1.Service, f facts) claimed {
 	out := claimed{manager: c.Selection.Manager, instance: c.Instance, assigned: map[string][]netip.Addr{}}
 	for instance, addrs := range c.unknown(s) {
-		if !slices.Contains(f.record.Abandoned, instance) {
-			out.assigned[instance] = addrs
+		if slices.Contains(f.record.Abandoned, instance) {
+			continue
+		}
+		if out.assigned[instance] = addrs; len(addrs) == 0 {
+			out.attached = append(out.attached, instance)
 		}
 	}
+	traces := c.traces(s)
 	for _, on := range f.on {
+		if had, was := traces[on.balancer.Name]; on.wanted && f.membersOnly || !on.wanted && was && len(had) == 0 {
+			out.attached = append(out.attached, on.balancer.Name)
+		}
 		out.assigned[on.balancer.Name] = on.assigned
 		if f.membersOnly && len(on.assigned) == 0 { // until its virtual server is gone, so that a new Lease holder knows whose the address is
 			out.assigned[on.balancer.Name] = c.vips.hadOn(on.balancer.Name, f.record.ServiceKey)
@@ -218,16 +228,6 @@ func (c *Controller) nodePortsInUse(f facts) bool {
 		}
 	}
 	return false
-}
-
-// unknown returns what the Service has on load balancers that are not configured any more.
-func (c *Controller) unknown(s *corev1.Service) map[string][]netip.Addr {
-	assigned, err := annotations.ParseAssigned(s.Annotations[annotations.AssignedIPs], c.Selection.Instances[0])
-	if err != nil {
-		return nil
-	}
-	maps.DeleteFunc(assigned, func(instance string, _ []netip.Addr) bool { return slices.Contains(c.Selection.Instances, instance) })
-	return assigned
 }
 
 // request reads what addresses the Service asks for on a load balancer. What cannot be read is a refusal, not a missing request.
