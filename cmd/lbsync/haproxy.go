@@ -1,12 +1,18 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
+	"time"
 
+	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 
+	"github.com/nplbridge/nplbridge/cmd/internal/program"
 	"github.com/nplbridge/nplbridge/cmd/internal/settings"
 	"github.com/nplbridge/nplbridge/providers"
 	"github.com/nplbridge/nplbridge/providers/haproxy"
@@ -155,4 +161,160 @@ func wantAddressPort(value any) string {
 		return "write an address and a port"
 	}
 	return ""
+}
+
+func haproxyCommand(by caller) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "haproxy",
+		Short: "Look at an HAProxy: what is wrong with it, what it has, what it lacks",
+		Long: `Looks at the HAProxies of the settings, from beside them, as lbsync itself does. Asks neither the cluster nor a running lbsync, and
+changes nothing.`,
+		Example: by.lines("  lbsync haproxy doctor --config /etc/nplbridge/lbsync.yaml\n  lbsync haproxy diff"),
+	}
+	command.AddCommand(haproxyDoctor(by), haproxyDump(by), haproxyDiff(by))
+	return command
+}
+
+// haproxyLimit bounds looking at one HAProxy.
+const haproxyLimit = 30 * time.Second
+
+// haproxies calls look for each HAProxy of the settings.
+func haproxies(c *cobra.Command, table settings.Table, look func(ctx context.Context, name string, cfg haproxy.Config) error) error {
+	values, err := table.Load(c.Flags())
+	if err != nil {
+		return err
+	}
+	all := map[string]*settings.Values{}
+	for _, record := range values.Records("providers") {
+		if record.String("kind") == kindHAProxy {
+			all[record.String("name")] = record
+		}
+	}
+	if len(values.Records("providers")) == 0 && values.String("provider") == kindHAProxy {
+		all[values.String("providerName")] = values
+	}
+	if len(all) == 0 {
+		return values.Reject("provider", "the settings name no HAProxy")
+	}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		cfg, err := haproxyConfig(all[name])
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(c.Context(), haproxyLimit)
+		err = look(ctx, name, cfg)
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func haproxyDoctor(by caller) *cobra.Command {
+	table := table()
+	command := &cobra.Command{
+		Use:   "doctor",
+		Short: "Say what is wrong with an HAProxy, and what to do",
+		Long: `Examines program, files, sockets and rights, versions, the master process, the generation, leftovers, listeners, limits and members.
+Exits 0 without a failure, 1 with one; warnings are none.`,
+		Example: by.lines("  lbsync haproxy doctor --config /etc/nplbridge/lbsync.yaml\n  lbsync haproxy doctor -o json"),
+		Args:    cobra.NoArgs,
+	}
+	output := program.OutputFlag(command, "table", "json", "yaml")
+	table.AddFlags(command.Flags())
+	command.RunE = func(c *cobra.Command, _ []string) error {
+		type row struct {
+			On string `json:"on"`
+			haproxy.Finding
+		}
+		found := struct {
+			Findings []row `json:"findings"`
+		}{[]row{}}
+		failed := false
+		err := haproxies(c, table, func(ctx context.Context, name string, cfg haproxy.Config) error {
+			for _, f := range haproxy.Doctor(ctx, cfg) {
+				found.Findings = append(found.Findings, row{name, f})
+				failed = failed || f.Level == haproxy.Failure
+			}
+			return nil
+		})
+		if err == nil {
+			err = printView(c.OutOrStdout(), *output, found)
+		}
+		if err == nil && failed {
+			err = program.ErrReported
+		}
+		return err
+	}
+	return command
+}
+
+func haproxyDump(by caller) *cobra.Command {
+	table := table()
+	command := &cobra.Command{
+		Use:     "dump",
+		Short:   "Print what an HAProxy has, beside what lbsync's file wants",
+		Long:    "Prints worker, generation and limits, and each backend that is ours or has members of ours with its servers: as the file wants them and as the worker has them.",
+		Example: by.lines("  lbsync haproxy dump\n  lbsync haproxy dump -o yaml"),
+		Args:    cobra.NoArgs,
+	}
+	output := program.OutputFlag(command, "table", "json", "yaml")
+	table.AddFlags(command.Flags())
+	command.RunE = func(c *cobra.Command, _ []string) error {
+		return haproxies(c, table, func(ctx context.Context, name string, cfg haproxy.Config) error {
+			i, err := haproxy.Inspect(ctx, cfg)
+			if err != nil {
+				return fmt.Errorf("%s at %s: %w", name, i.Socket, err)
+			}
+			return printView(c.OutOrStdout(), *output, i)
+		})
+	}
+	return command
+}
+
+func haproxyDiff(by caller) *cobra.Command {
+	table := table()
+	command := &cobra.Command{
+		Use:   "diff",
+		Short: "Show what an HAProxy has otherwise than lbsync's file",
+		Long: `Compares the worker with 50-npl.cfg. lbsync diff compares with the cluster instead.
+
+Exits 0 without a difference, 1 with one, 2 if it cannot tell.`,
+		Example: by.lines("  lbsync haproxy diff\n  lbsync haproxy diff -o json"),
+		Args:    cobra.NoArgs,
+	}
+	output := program.OutputFlag(command, "table", "json", "yaml")
+	table.AddFlags(command.Flags())
+	command.RunE = func(c *cobra.Command, _ []string) error {
+		type row struct {
+			On string `json:"on"`
+			haproxy.Difference
+		}
+		found := struct {
+			Differences []row `json:"differences"`
+		}{[]row{}}
+		err := haproxies(c, table, func(ctx context.Context, name string, cfg haproxy.Config) error {
+			i, err := haproxy.Inspect(ctx, cfg)
+			if err != nil {
+				return fmt.Errorf("%s at %s: %w", name, i.Socket, err)
+			}
+			for _, d := range i.Differences() {
+				found.Differences = append(found.Differences, row{name, d})
+			}
+			return nil
+		})
+		if err == nil {
+			err = printView(c.OutOrStdout(), *output, found)
+		}
+		switch {
+		case err != nil:
+			return &program.ExitError{Code: exitFailed, Err: err}
+		case len(found.Differences) > 0:
+			return &program.ExitError{Code: exitDifferent, Err: program.ErrReported}
+		default:
+			return nil
+		}
+	}
+	return command
 }

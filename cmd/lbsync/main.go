@@ -28,6 +28,6 @@ The same program under the name kubectl-npl is a plugin of kubectl: kubectl npl 
 	}
 	// No Args here: with them cobra takes an unknown command for an argument and prints the help.
 	command.AddCommand(runCommand(by), checkCommand(), statusCommand(by), explainCommand(by), diffCommand(by), cleanupCommand(by), configCommand(by),
-		program.VersionCommand(by.typed))
+		haproxyCommand(by), program.VersionCommand(by.typed))
 	return command
 }

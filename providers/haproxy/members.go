@@ -57,10 +57,13 @@ func serverWeight(m providers.Member) int { return int(max(m.Weight, 1)) }
 // ours, and the mark is empty.
 type mark string
 
+// markPrefix is what the marks of all lbsync begin with.
+const markPrefix = "npl-"
+
 // markOf returns the mark of an owner: no other lbsync has it, so that several may have members in one backend.
 func markOf(owner providers.Owner) mark {
 	sum := sha256.Sum256([]byte(owner.String()))
-	return mark("npl-" + hex.EncodeToString(sum[:8]) + "_")
+	return mark(markPrefix + hex.EncodeToString(sum[:8]) + "_")
 }
 
 // name returns the name of a member's server.

@@ -333,9 +333,12 @@ func TestTrapWorkerDiesAlone(t *testing.T) {
 	d, key, one := desk{t, p}, testKey("web"), newPod(t, "one")
 	address := b.serve(d, key, 80, one)
 	want := providertest.Render(d.observe().State)
-	if err := p.flush(); err != nil { // the keeper does it a moment later
+	if err := p.Close(); err != nil { // the file is written
 		t.Fatal(err)
 	}
+	p = b.open()
+	d.p = p
+	d.observe()
 	if err := syscall.Kill(b.worker(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}

@@ -31,6 +31,23 @@ func listens(address netip.AddrPort) bool {
 	return false
 }
 
+// Listeners returns how many TCP sockets in this network namespace listen on each address and port.
+func Listeners() map[netip.AddrPort]int {
+	out := map[netip.AddrPort]int{}
+	for _, path := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(text)) {
+			if local, ok := parseListener(line); ok {
+				out[netip.AddrPortFrom(local.Addr().Unmap(), local.Port())]++
+			}
+		}
+	}
+	return out
+}
+
 // parseListener reads the local address of a line of /proc/net/tcp or tcp6 (proc(5)); ok is false unless the socket
 // listens. An address is written as 32-bit words in the byte order of the machine.
 func parseListener(line string) (local netip.AddrPort, ok bool) {

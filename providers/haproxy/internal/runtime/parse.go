@@ -72,6 +72,17 @@ func ParseInfo(text string) (Info, error) {
 	return info, nil
 }
 
+// ParseFields reads the answer of `show info` as names and values.
+func ParseFields(text string) map[string]string {
+	fields := map[string]string{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimRight(line, "\n"), ": "); ok {
+			fields[name] = value
+		}
+	}
+	return fields
+}
+
 // parseVersion reads "2.6.12-1+deb12u4" or "3.3-dev1".
 func parseVersion(text string) (Version, error) {
 	major, rest, ok := strings.Cut(text, ".")
