@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -37,6 +38,18 @@ type rig struct {
 	reports []model.ServiceKey
 	members []model.ServiceKey
 	marks   Marks
+	version int // resourceVersion of Pods, where a test gives them to the loop
+}
+
+// versionedFeed is a Feed that has seen a version.
+type versionedFeed struct {
+	*inventory.Feed
+	version *int
+}
+
+func (v versionedFeed) TakeDirty() (map[model.ServiceKey]time.Time, string) {
+	dirty, _ := v.Feed.TakeDirty()
+	return dirty, strconv.Itoa(*v.version)
 }
 
 func newRig(t testing.TB) *rig {

@@ -156,6 +156,7 @@ func (l *Loop) Holdings() (h Holdings, ok bool) {
 
 // refreshPorts brings the holdings up to what was taken up. What became withdrawn and what is seen of it change together.
 func (l *Loop) refreshPorts() {
+	l.ports.learn(l.source.Nodes())
 	for key := range l.ports.touched {
 		var view inventory.View
 		if l.picture[key] != nil || len(l.ports.expected[key]) > 0 {
@@ -263,7 +264,6 @@ func (j *judge) member(out *serviceHoldings, key providers.Key, m providers.Memb
 	}
 	port := watermark.NodePort{Protocol: string(protocol), Family: string(npl.FamilyOf(address)), Port: m.Address.Port()}
 	known := j.loop.ports
-	known.learn(j.loop.source.Nodes())
 	switch node := known.nodes[address]; {
 	case known.nodeUIDs[m.UID]:
 		// A Node is the member, with the node port of a Service.

@@ -74,6 +74,7 @@ func (l *Loop) plan(key model.ServiceKey, now time.Time) (providers.Changes, out
 	if exists {
 		out.Output = l.build(key, view, now)
 	}
+	l.ports.learn(l.source.Nodes())
 	l.ports.set(key, l.portsOf(key, view))
 	l.remember(key, out.Output)
 	s.wake, s.watch = out.Wake, out.Watch
