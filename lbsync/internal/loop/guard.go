@@ -17,7 +17,7 @@ type guards map[model.ServiceKey]map[providers.Key]*guard
 type guard struct {
 	holds  bool
 	since  time.Time                         // of holding
-	until  time.Time                         // when it is looked at again; zero when only an event changes anything
+	until  time.Time                         // when it is looked at again
 	passed map[providers.MemberID]passedLoss // what went and was not suspicious by itself
 }
 
@@ -74,9 +74,8 @@ func (l *Loop) holds(key providers.Key, losses []model.Loss, wanted providers.St
 		g.holds = false
 		l.log.Info("the guard holds no more members", zap.String("pool", key.String()), zap.Int("removed", len(losses)))
 	}
-	g.until = time.Time{}
-	if g.holds && !over {
-		g.until = g.since.Add(l.cfg.GuardHold)
+	if g.holds { // another Pod may get the address of a held member, which is no event of this Service
+		g.until = now.Add(heldRetry)
 	}
 	if !g.holds {
 		g.pass(l.pool(key), losses, now)
