@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -176,7 +175,7 @@ func request(send string) (path, host string, err error) {
 	text := strings.NewReplacer(`\r`, "\r", `\n`, "\n").Replace(send)
 	line, headers, _ := strings.Cut(text, "\n")
 	fields := strings.Fields(line)
-	if len(fields) < 2 || len(fields) > 3 || fields[0] != http.MethodGet {
+	if len(fields) < 2 || len(fields) > 3 || fields[0] != "GET" {
 		return "", "", fmt.Errorf("send %q is not a GET request", shorten(send))
 	}
 	if path, err = match(pathSyntax, fields[1], "that is no path"); err != nil {
