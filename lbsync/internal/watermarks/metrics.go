@@ -11,6 +11,7 @@ import (
 // Metrics are those of one load balancer's watermark. They outlive a Publisher.
 type Metrics struct {
 	since   atomic.Int64 // when there was something to tell, in nanoseconds; 0 is nothing
+	behind  prometheus.Collector
 	written prometheus.Gauge
 	held    prometheus.Gauge
 	failure prometheus.Counter
@@ -26,7 +27,7 @@ func NewMetrics(reg prometheus.Registerer, clk clock.PassiveClock) (*Metrics, er
 		failure: prometheus.NewCounter(prometheus.CounterOpts{Name: "lbsync_watermark_failures_total",
 			Help: "Attempts to read or write the watermark that failed."}),
 	}
-	age := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lbsync_watermark_behind_seconds",
+	m.behind = prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lbsync_watermark_behind_seconds",
 		Help: "For how long the published watermark has lacked what there is to tell; 0 while it lacks nothing. npl-agents wait for it."},
 		func() float64 {
 			since := m.since.Load()
@@ -35,7 +36,7 @@ func NewMetrics(reg prometheus.Registerer, clk clock.PassiveClock) (*Metrics, er
 			}
 			return max(clk.Now().Sub(time.Unix(0, since)).Seconds(), 0)
 		})
-	for _, c := range []prometheus.Collector{m.written, m.held, m.failure, age} {
+	for _, c := range []prometheus.Collector{m.written, m.held, m.failure, m.behind} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
