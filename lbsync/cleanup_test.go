@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/nplbridge/nplbridge/agent/watermark"
 	"github.com/nplbridge/nplbridge/lbsync/internal/annotations"
@@ -28,6 +27,8 @@ import (
 
 // cleanup runs Cleanup as another process of the installation.
 func (w *world) cleanup(ctx context.Context, how Cleaning) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
 	return Cleanup(ctx, config("cleaner"), w.client, w.open(), zaptest.NewLogger(w.t), how)
 }
 
@@ -128,7 +129,7 @@ func TestExpiredLeaseIsNobodys(t *testing.T) {
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "nplbridge-system", Name: "nplbridge-lbsync"},
 		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: ptr.To("dead"), LeaseDurationSeconds: ptr.To(int32(15)), RenewTime: &metav1.MicroTime{Time: time.Now().Add(-time.Minute)},
+			HolderIdentity: new("dead"), LeaseDurationSeconds: new(int32(15)), RenewTime: &metav1.MicroTime{Time: time.Now().Add(-time.Minute)},
 		},
 	}
 	w := newWorld(t, node(), lease)

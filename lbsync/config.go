@@ -317,11 +317,3 @@ func rangeOf(p netip.Prefix) AddressRange {
 	}
 	return r
 }
-
-// ranges returns the ranges of all address pools.
-func (c Config) ranges() (out []AddressRange) {
-	for _, pool := range c.AddressPools {
-		out = append(out, pool.Ranges...)
-	}
-	return out
-}

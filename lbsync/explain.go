@@ -7,39 +7,41 @@ import (
 	"github.com/nplbridge/nplbridge/lbsync/internal/explain"
 )
 
-// The status document, see Syncer.Status, and its parts.
+// Document is what a running process says about itself, see Syncer.Status. Its JSON form is stable.
+type Document = document.Document
+
+// The parts of a Document.
 type (
-	Document       = document.Document
-	Provider       = document.Provider
-	ServiceStatus  = document.Service
-	PortStatus     = document.Port
-	MemberStatus   = document.Member
-	PodStatus      = document.Pod
-	PlannedChange  = document.Change
-	PlannedStep    = document.Step
-	PolicyStatus   = document.NetworkPolicy
-	PolicyRule     = document.Rule
+	// Provider is one load balancer.
+	Provider = document.Provider
+	// ServiceStatus is one Service.
+	ServiceStatus = document.Service
+	// PortStatus is one port of a Service on one load balancer.
+	PortStatus = document.Port
+	// MemberStatus is one member of a pool.
+	MemberStatus = document.Member
+	// PodStatus is what decides about a Pod that is not a member of every pool.
+	PodStatus = document.Pod
+	// PlannedChange is wanted on a load balancer, and not there.
+	PlannedChange = document.Change
+	// PlannedStep is one part of a PlannedChange.
+	PlannedStep = document.Step
+	// PolicyStatus is a NetworkPolicy, which the reader of a Document may add to it.
+	PolicyStatus = document.NetworkPolicy
+	// PolicyRule is what a PolicyStatus lets in.
+	PolicyRule = document.Rule
+	// PolicyRulePort is a port of a PolicyRule.
 	PolicyRulePort = document.RulePort
 )
 
 // DocumentVersion is that of the form of a Document.
 const DocumentVersion = document.Version
 
-// Explanation is what Explain answers, and its parts.
-type (
-	Explanation = explain.Explanation
-	Chain       = explain.Chain
-	Link        = explain.Step
-	Level       = explain.Level
-)
+// Explanation is what Explain answers.
+type Explanation = explain.Explanation
 
-// The levels of a Link.
-const (
-	LinkGood    = explain.Good
-	LinkNote    = explain.Note
-	LinkWaiting = explain.Waiting
-	LinkBroken  = explain.Broken
-)
+// LinkBroken is the level of a link of an Explanation that lets nothing through.
+const LinkBroken = explain.Broken
 
 // Target is what Explain is asked about.
 type Target struct {

@@ -40,7 +40,7 @@ func publications(ctx context.Context, client kubernetes.Interface, cfg Config) 
 			return nil, fmt.Errorf("list the ConfigMaps %s in namespace %s: %w", label, cfg.LeaseNamespace, err)
 		}
 		for _, m := range list.Items {
-			p := published{name: m.Name, uid: metav1.Preconditions{UID: ptr.To(m.UID)}, identity: m.Annotations[watermarks.IdentityAnnotation]}
+			p := published{name: m.Name, uid: metav1.Preconditions{UID: new(m.UID)}, identity: m.Annotations[watermarks.IdentityAnnotation]}
 			if standing, err := applied.Decode(m.Data[applied.DataKey]); err == nil && standing.Instance == cfg.Instance {
 				p.identity, p.at, p.applied = standing.Identity, standing.At, true
 				out = append(out, p)

@@ -21,7 +21,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/utils/ptr"
 
 	"github.com/nplbridge/nplbridge/cmd/internal/program"
 	"github.com/nplbridge/nplbridge/cmd/internal/remote/remotetest"
@@ -380,7 +379,7 @@ func TestPolicies(t *testing.T) {
 		policy("in", networkingv1.NetworkPolicySpec{PodSelector: web, Ingress: []networkingv1.NetworkPolicyIngressRule{
 			{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &web}, {IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/8", Except: []string{"10.1.0.0/16"}}}}},
 			{Ports: []networkingv1.NetworkPolicyPort{
-				{Port: ptr.To(intstr.FromInt32(8080)), EndPort: ptr.To(int32(8090))}, {Protocol: ptr.To(corev1.ProtocolUDP), Port: ptr.To(intstr.FromString("dns"))}, {},
+				{Port: new(intstr.FromInt32(8080)), EndPort: new(int32(8090))}, {Protocol: new(corev1.ProtocolUDP), Port: new(intstr.FromString("dns"))}, {},
 			}},
 			{From: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "::/0"}}}},
 		}}))
@@ -470,7 +469,7 @@ func TestRemote(t *testing.T) {
 				{ObjectMeta: metav1.ObjectMeta{Namespace: "lb", Name: "edge-1"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}},
 			}}
 		case "/apis/coordination.k8s.io/v1/namespaces/lb/leases/edge-nplbridge-lbsync":
-			answer = coordinationv1.Lease{TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("edge-1")}}
+			answer = coordinationv1.Lease{TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: new("edge-1")}}
 		default:
 			w.WriteHeader(http.StatusNotFound)
 			return
