@@ -1,9 +1,11 @@
 package haproxy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -155,14 +157,14 @@ func (p *Provider) base(generation string) error {
 	if err != nil {
 		return err
 	}
-	_, backup, err := p.readFile(p.files.Backup)
+	backupText, backup, err := p.readFile(p.files.Backup)
 	if err != nil {
 		p.log.Warn("the backup is ignored", zap.String("file", p.files.BackupPath()), zap.Error(err))
 		backup = config.File{}
 	}
 	model, loaded := current, text != nil && current.Generation.String() == generation
 	if !loaded && backup.Owner == p.owner && backup.Generation.String() == generation {
-		model, loaded, text = backup, true, nil
+		model, loaded, text = backup, true, backupText
 	}
 	if !loaded && p.generation != "" && generation != p.generation {
 		p.log.Warn("haproxy runs a configuration that we do not know; it will be written and loaded again",
@@ -171,8 +173,7 @@ func (p *Provider) base(generation string) error {
 	model = model.Clone() // what was read may be kept
 	model.Owner = p.owner
 	p.model = model
-	p.inForce = loaded && config.Hash(model, p.settings) == model.Generation.Hash &&
-		(text == nil || config.HasStructure(text, model, p.settings))
+	p.inForce = loaded && slices.ContainsFunc(p.lastRead, func(read parsed) bool { return read.current && bytes.Equal(read.text, text) })
 	p.held = map[netip.AddrPort]bool{}
 	files := []config.File{model}
 	if !p.inForce {

@@ -71,7 +71,7 @@ type Provider struct {
 	lastReload time.Time
 	tableSync  time.Duration // see reloadInterval
 	dirty      bool          // the file may differ from model
-	lastRead   parsed        // spares parsing a file that did not change
+	lastRead   []parsed      // spares parsing files that did not change; the latest first
 }
 
 var (
@@ -146,11 +146,16 @@ func (p *Provider) prepare() error {
 	return nil
 }
 
-// parsed is a file as it was read last.
+// parsed is a file as it was read.
 type parsed struct {
 	text []byte
 	file config.File
+	// current is true when the text has exactly the structure that the file's model has under the settings of today.
+	current bool
 }
+
+// keptFiles is how many files are kept parsed: the current one and the backup.
+const keptFiles = 2
 
 // readFile reads one of our two files; text is nil when it is not there. A file with another mark is an error.
 func (p *Provider) readFile(read func() ([]byte, error)) (text []byte, f config.File, err error) {
@@ -162,8 +167,10 @@ func (p *Provider) readFile(read func() ([]byte, error)) (text []byte, f config.
 	if text == nil {
 		return nil, f, nil
 	}
-	if bytes.Equal(text, p.lastRead.text) {
-		return text, p.lastRead.file, nil
+	for _, read := range p.lastRead {
+		if bytes.Equal(text, read.text) {
+			return text, read.file, nil
+		}
 	}
 	f, err = config.Parse(text)
 	if err != nil {
@@ -173,7 +180,8 @@ func (p *Provider) readFile(read func() ([]byte, error)) (text []byte, f config.
 		return nil, f, fail(providers.Misconfigured, name, fmt.Errorf("it belongs to %s, we are %s; give each lbsync a "+
 			"directory of its own, or remove the file if that one is gone", f.Owner, p.owner))
 	}
-	p.lastRead = parsed{text, f}
+	current := config.Hash(f, p.settings) == f.Generation.Hash && config.HasStructure(text, f, p.settings)
+	p.lastRead = append([]parsed{{text, f, current}}, p.lastRead[:min(len(p.lastRead), keptFiles-1)]...)
 	return text, f, nil
 }
 

@@ -63,39 +63,61 @@ func ServerName(id providers.MemberID) (string, error) {
 	return name.String(), nil
 }
 
-// ParseServerName reads what ServerName wrote; ok is false for any other name.
+// ParseServerName reads what ServerName wrote; ok is false for any other name, also for one that says the same in other words.
 func ParseServerName(name string) (id providers.MemberID, ok bool) {
 	address, uid, found := strings.Cut(name, "_")
 	colon := strings.LastIndexByte(address, ':')
 	if !found || colon < 0 {
 		return id, false
 	}
-	addr, err := netip.ParseAddr(address[:colon])
-	if err != nil {
+	host, number := address[:colon], address[colon+1:]
+	addr, err := netip.ParseAddr(host)
+	if err != nil || addr.Zone() != "" || addr.IsUnspecified() {
 		return id, false
 	}
-	port, err := strconv.ParseUint(address[colon+1:], 10, 16)
-	if err != nil {
+	var canonical [64]byte
+	if string(addr.AppendTo(canonical[:0])) != host {
 		return id, false
+	}
+	port, err := strconv.ParseUint(number, 10, 16)
+	if err != nil || port == 0 || number[0] == '0' || number[0] == '+' {
+		return id, false
+	}
+	if uid, ok = parseUID(uid); !ok {
+		return id, false
+	}
+	return providers.MemberID{UID: uid, Address: netip.AddrPortFrom(addr, uint16(port))}, true
+}
+
+// parseUID reads a UID as it stands in a server's name.
+func parseUID(text string) (uid string, ok bool) {
+	escaped := false
+	for i := range len(text) {
+		if text[i] == '_' {
+			escaped = true
+		} else if !isPlain(text[i]) {
+			return "", false
+		}
+	}
+	if !escaped {
+		return text, len(text) <= maxUID
 	}
 	var plain []byte
-	for uid != "" {
-		if uid[0] != '_' {
-			plain, uid = append(plain, uid[0]), uid[1:]
+	for text != "" {
+		if text[0] != '_' {
+			plain, text = append(plain, text[0]), text[1:]
 			continue
 		}
-		if len(uid) < 3 {
-			return id, false
+		if len(text) < 3 || strings.ToLower(text[1:3]) != text[1:3] {
+			return "", false
 		}
-		c, err := strconv.ParseUint(uid[1:3], 16, 8)
-		if err != nil {
-			return id, false
+		c, err := strconv.ParseUint(text[1:3], 16, 8)
+		if err != nil || isPlain(byte(c)) {
+			return "", false
 		}
-		plain, uid = append(plain, byte(c)), uid[3:]
+		plain, text = append(plain, byte(c)), text[3:]
 	}
-	id = providers.MemberID{UID: string(plain), Address: netip.AddrPortFrom(addr, uint16(port))}
-	again, err := ServerName(id)
-	return id, err == nil && again == name
+	return string(plain), len(plain) <= maxUID
 }
 
 // NewServerID returns an id for a server that is not taken: a hash of its address, or the next free one. HAProxy's
