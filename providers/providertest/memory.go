@@ -34,7 +34,8 @@ type LoadBalancer struct {
 	mu      sync.Mutex
 	pools   map[providers.Key]*memoryPool
 	virtual map[providers.Key]*memoryVirtualServer
-	foreign map[string]bool // names of pools to attach to
+	taken   map[listener]providers.Key // by virtual servers
+	foreign map[string]bool            // names of pools to attach to
 	journal []Op
 	faults  faults
 	open    map[*memoryProvider]bool // those not closed; true: restarted since its last Observe
@@ -59,6 +60,7 @@ func NewLoadBalancer(capabilities providers.Capabilities) *LoadBalancer {
 		capabilities: capabilities,
 		pools:        map[providers.Key]*memoryPool{},
 		virtual:      map[providers.Key]*memoryVirtualServer{},
+		taken:        map[listener]providers.Key{},
 		foreign:      map[string]bool{},
 		faults:       newFaults(),
 		open:         map[*memoryProvider]bool{},
@@ -100,6 +102,7 @@ func (p *memoryProvider) Close() error {
 // Observe returns what p's owner has on the load balancer.
 func (p *memoryProvider) Observe(ctx context.Context, scope providers.Scope) (providers.Observed, error) {
 	lb := p.lb
+	lb.pause(ctx)
 	lb.mu.Lock()
 	defer lb.mu.Unlock()
 	lb.faults.observations++
@@ -140,6 +143,9 @@ func (p *memoryProvider) Observe(ctx context.Context, scope providers.Scope) (pr
 // Apply makes the changes one object after the other: pools, then virtual servers, then deletions in reverse.
 func (p *memoryProvider) Apply(ctx context.Context, changes providers.Changes) providers.Results {
 	results := providers.Results{}
+	p.lb.mu.Lock()
+	p.lb.faults.applications++
+	p.lb.mu.Unlock()
 	attempt := func(key providers.Key, what string, do func() error) {
 		if results[key] != nil {
 			return // its first step failed

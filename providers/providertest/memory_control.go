@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/nplbridge/nplbridge/providers"
 )
@@ -21,6 +22,8 @@ type Op struct {
 type faults struct {
 	observe      error
 	observations int
+	applications int
+	delay        time.Duration
 	apply        map[providers.Key]error
 	held         map[providers.Key]chan struct{} // closed when released
 }
@@ -29,8 +32,23 @@ func newFaults() faults {
 	return faults{apply: map[providers.Key]error{}, held: map[providers.Key]chan struct{}{}}
 }
 
-// wait blocks while key is held.
+// pause takes the time of one request.
+func (lb *LoadBalancer) pause(ctx context.Context) {
+	lb.mu.Lock()
+	delay := lb.faults.delay
+	lb.mu.Unlock()
+	if delay == 0 {
+		return
+	}
+	select {
+	case <-time.After(delay):
+	case <-ctx.Done():
+	}
+}
+
+// wait blocks for the time of one request, and while key is held.
 func (lb *LoadBalancer) wait(ctx context.Context, key providers.Key) error {
+	lb.pause(ctx)
 	lb.mu.Lock()
 	gate := lb.faults.held[key]
 	lb.mu.Unlock()
@@ -76,6 +94,14 @@ func (lb *LoadBalancer) HoldKey(key providers.Key) (release func()) {
 	}
 }
 
+// SetDelay makes each write of a pool or a virtual server, and each Observe, take so long, as a request to a real load balancer does.
+// Several Apply calls at once wait at the same time.
+func (lb *LoadBalancer) SetDelay(delay time.Duration) {
+	lb.mu.Lock()
+	defer lb.mu.Unlock()
+	lb.faults.delay = delay
+}
+
 // Journal returns every write so far, in order.
 func (lb *LoadBalancer) Journal() []Op {
 	lb.mu.Lock()
@@ -95,6 +121,13 @@ func (lb *LoadBalancer) Observations() int {
 	lb.mu.Lock()
 	defer lb.mu.Unlock()
 	return lb.faults.observations
+}
+
+// Applications counts the calls of Apply so far.
+func (lb *LoadBalancer) Applications() int {
+	lb.mu.Lock()
+	defer lb.mu.Unlock()
+	return lb.faults.applications
 }
 
 // State returns everything on the load balancer, whoever owns it.
@@ -133,7 +166,7 @@ func (lb *LoadBalancer) Tamper(owner providers.Owner, key providers.Key, pool *p
 	lb.mu.Lock()
 	defer lb.mu.Unlock()
 	delete(lb.pools, key)
-	delete(lb.virtual, key)
+	lb.take(key, nil)
 	if pool != nil {
 		lb.pools[key] = &memoryPool{
 			owner: owner, attached: pool.Attached, settings: pool.Settings, members: slices.Clone(pool.Members),
@@ -141,7 +174,7 @@ func (lb *LoadBalancer) Tamper(owner providers.Owner, key providers.Key, pool *p
 		}
 	}
 	if vs != nil {
-		lb.virtual[key] = &memoryVirtualServer{owner: owner, value: *vs}
+		lb.take(key, &memoryVirtualServer{owner: owner, value: *vs})
 	}
 }
 

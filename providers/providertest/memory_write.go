@@ -122,19 +122,42 @@ func (lb *LoadBalancer) writeVirtualServer(owner providers.Owner, c providers.Vi
 	if pool := lb.pools[c.Key]; pool == nil || pool.owner != owner || pool.attached != "" {
 		return fmt.Errorf("its pool does not exist")
 	}
-	for _, key := range sortedKeys(lb.virtual) {
-		other := lb.virtual[key]
-		taken := func(vip netip.Addr) bool { return slices.Contains(other.value.VIPs, vip) }
-		if key != c.Key && key.Protocol == c.Key.Protocol && other.value.Port == c.New.Port &&
-			slices.ContainsFunc(c.New.VIPs, taken) {
-			return fmt.Errorf("its address and port are those of the virtual server %s", key)
+	for _, vip := range c.New.VIPs {
+		if other, taken := lb.taken[listener{vip, c.New.Port, c.Key.Protocol}]; taken && other != c.Key {
+			return fmt.Errorf("its address and port are those of the virtual server %s", other)
 		}
 	}
 	value := *c.New
 	value.VIPs = slices.Clone(value.VIPs)
-	lb.virtual[c.Key] = &memoryVirtualServer{owner: owner, value: value}
+	lb.take(c.Key, &memoryVirtualServer{owner: owner, value: value})
 	lb.record(c.Key, "WriteVirtualServer", providers.Member{})
 	return nil
+}
+
+// listener is what only one virtual server can have.
+type listener struct {
+	address  netip.Addr
+	port     uint16
+	protocol providers.Protocol
+}
+
+// take puts a virtual server in place of the one under key, or of nothing; nil removes it.
+func (lb *LoadBalancer) take(key providers.Key, v *memoryVirtualServer) {
+	if old := lb.virtual[key]; old != nil {
+		for _, vip := range old.value.VIPs {
+			if at := (listener{vip, old.value.Port, key.Protocol}); lb.taken[at] == key {
+				delete(lb.taken, at)
+			}
+		}
+		delete(lb.virtual, key)
+	}
+	if v == nil {
+		return
+	}
+	lb.virtual[key] = v
+	for _, vip := range v.value.VIPs {
+		lb.taken[listener{vip, v.value.Port, key.Protocol}] = key
+	}
 }
 
 func (lb *LoadBalancer) deleteVirtualServer(owner providers.Owner, c providers.VirtualServerChange) error {
@@ -145,7 +168,7 @@ func (lb *LoadBalancer) deleteVirtualServer(owner providers.Owner, c providers.V
 	case current.owner != owner:
 		return fmt.Errorf("the virtual server belongs to %s", current.owner)
 	}
-	delete(lb.virtual, c.Key)
+	lb.take(c.Key, nil)
 	lb.record(c.Key, "DeleteVirtualServer", providers.Member{})
 	return nil
 }
