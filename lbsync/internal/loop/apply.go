@@ -163,14 +163,21 @@ func (l *Loop) finish(c *call) {
 		}
 	}
 	slow := now.Sub(c.start) >= patience
+	written := map[model.ServiceKey]bool{}
+	for _, p := range c.changes.Pools {
+		written[model.ServiceKeyOf(p.Key)] = true
+	}
 	for i, key := range c.services {
 		s := l.service(key)
 		s.call, s.slow = nil, slow
-		if len(l.failures[key]) > 0 {
-			s.since = earlier(s.since, c.since[i])
+		switch since := c.since[i]; {
+		case since.IsZero():
+		case len(l.failures[key]) > 0:
+			s.since = earlier(s.since, since)
+		case written[key]:
+			l.metrics.propagation.Observe(now.Sub(since).Seconds())
 		}
 		l.acknowledged(key, c)
-		l.propagated(key, c.since[i], c.changes)
 		l.poll(key, now)
 		l.ports.touch(key)
 		l.appoint(key)

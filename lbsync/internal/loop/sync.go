@@ -179,7 +179,6 @@ func (l *Loop) misleading(c providers.Changes, key providers.Key) (out []provide
 
 // conclude ends the work on a Service that there is nothing to write of, or nothing now.
 func (l *Loop) conclude(key model.ServiceKey, out outcome, now time.Time) {
-	l.propagated(key, l.service(key).since, providers.Changes{})
 	if len(l.failures[key]) == 0 {
 		l.service(key).since = time.Time{}
 	}
@@ -203,14 +202,6 @@ func (l *Loop) forget(key model.ServiceKey) {
 	delete(l.guards, key)
 	l.due.set(key, time.Time{})
 	l.reread.set(key, time.Time{})
-}
-
-// propagated closes the time from the first event about a Service to the acknowledgement of what followed from it.
-func (l *Loop) propagated(key model.ServiceKey, since time.Time, changes providers.Changes) {
-	if !since.IsZero() && len(l.failures[key]) == 0 &&
-		slices.ContainsFunc(changes.Pools, func(p providers.PoolChange) bool { return model.ServiceKeyOf(p.Key) == key }) {
-		l.metrics.propagation.Observe(l.clock.Since(since).Seconds())
-	}
 }
 
 // settled enters how the loop is, and what the watermark may say.
