@@ -47,6 +47,7 @@ type balancer struct {
 	cfg  Config
 	vips []netip.Addr // of loopback, of this test alone
 	log  *zap.Logger
+	host *host // whose haproxy it is; nil: of the test itself
 
 	tableSync time.Duration // of Providers; zero spares waiting where nobody looks at tables
 
@@ -104,7 +105,11 @@ func (b *balancer) open() *Provider {
 // start runs haproxy as Debian's unit does and waits until it answers.
 func (b *balancer) start() {
 	b.t.Helper()
-	cmd := exec.Command("haproxy", "-W", "-db", "-S", b.cfg.MasterSocket+",mode,600", "-f", b.cfg.ConfigFiles[0], "-f", b.cfg.Dir)
+	args := []string{"haproxy", "-W", "-db", "-S", b.cfg.MasterSocket + ",mode,600", "-f", b.cfg.ConfigFiles[0], "-f", b.cfg.Dir}
+	if b.host != nil {
+		args = slices.Concat(b.host.enter(), args, []string{"-L", b.host.name})
+	}
+	cmd := exec.Command(args[0], args[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var output strings.Builder
 	cmd.Stdout, cmd.Stderr = &output, &output
@@ -282,9 +287,12 @@ type pod struct {
 }
 
 // newPod starts a member on a free port of loopback.
-func newPod(t testing.TB, name string) *pod {
+func newPod(t testing.TB, name string) *pod { return newPodAt(t, name, "127.0.0.1") }
+
+// newPodAt starts a member on a free port of an address.
+func newPodAt(t testing.TB, name, host string) *pod {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
 		t.Fatal(err)
 	}
