@@ -79,3 +79,14 @@ func TestHAProxyCommandsWithoutOne(t *testing.T) {
 		t.Errorf("looking made %v", entries)
 	}
 }
+
+// The example of the page about a pair is taken as it is.
+func TestHAProxyExample(t *testing.T) {
+	cfg, err := haproxyConfig(haproxyValues(t, "--config", "../../docs/how-to/haproxy/lbsync.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(cfg.Peers) != 1 || !strings.HasPrefix(cfg.PeerAddress.String(), "192.0.2.11:") {
+		t.Errorf("%+v", cfg)
+	}
+}

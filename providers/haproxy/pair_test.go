@@ -29,47 +29,35 @@ const (
 	pairVIP       = "192.0.2.100"
 )
 
-// health is what keepalived asks HAProxy.
-const health = `
-frontend health
-    mode http
-    bind 127.0.0.1:8405
-    monitor-uri /
-`
+// page is where the files of docs/how-to/haproxy-pair.md are.
+const page = "../../docs/how-to/haproxy"
 
-// keepalivedConfig is that of the host %[1]s with the priority %[2]d.
-const keepalivedConfig = `global_defs {
-    router_id %[1]s
-    vrrp_version 3
-    script_user root
+// published returns a file of the page with changes, each of which must be possible.
+func published(t testing.TB, name string, changes ...string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(page, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := string(text)
+	for i := 0; i < len(changes); i += 2 {
+		if !strings.Contains(out, changes[i]) {
+			t.Fatalf("%s has no %q", name, changes[i])
+		}
+		out = strings.ReplaceAll(out, changes[i], changes[i+1])
+	}
+	return out
 }
-%[3]s
-vrrp_instance vips {
-    interface eth0
-    state BACKUP
-    nopreempt
-    virtual_router_id 51
-    priority %[2]d
-    advert_int 0.2
-    %[4]s {
-        haproxy
-    }
-    virtual_ipaddress {
-        ` + pairVIP + `/24
-    }
+
+// published is the haproxy.cfg of the page, for a haproxy of the test: it changes neither user nor paths of the host.
+func (b *balancer) published() string {
+	return published(b.t, "haproxy.cfg", "    log /dev/log local0\n", "", "    user haproxy\n", "", "    group haproxy\n", "",
+		"/run/haproxy/admin.sock mode 660 group haproxy", b.cfg.AdminSocket+" mode 600")
 }
-`
 
 // keepalived asks HAProxy itself. In a user namespace it cannot: it has to drop its groups before it runs a script. There the test asks
 // and writes a file that keepalived follows.
 const (
-	trackScript = `vrrp_script haproxy {
-    script "` + healthCheck + `"
-    interval 1
-    timeout 1
-    fall 2
-    rise 1
-}`
 	healthCheck = "/bin/bash -c '</dev/tcp/127.0.0.1/8405'"
 	trackFile   = `vrrp_track_file haproxy {
     file %s
@@ -161,17 +149,18 @@ func newHost(t *testing.T, n, priority int, peers map[string]netip.AddrPort) *ho
 	h.lb.vips = []netip.Addr{netip.MustParseAddr(pairVIP)}
 	h.lb.cfg.PeerAddress = netip.AddrPortFrom(h.address, 10363)
 	h.lb.cfg.Peers = peers
-	h.lb.write(h.lb.cfg.ConfigFiles[0], fmt.Sprintf(administrator, h.lb.cfg.AdminSocket)+health)
+	h.lb.write(h.lb.cfg.ConfigFiles[0], h.lb.published())
 	h.do(func() { h.p = h.lb.open() })
 	h.lb.start()
 
 	dir := filepath.Dir(h.lb.cfg.AdminSocket)
 	file := filepath.Join(dir, "keepalived.conf")
-	define, use := trackScript, "track_script"
+	changes := []string{"router_id lb-1", "router_id " + h.name, "priority 200", fmt.Sprintf("priority %d", priority)}
 	if rootless() {
-		define, use = fmt.Sprintf(trackFile, h.follow(dir)), "track_file"
+		changes = append(changes, "track_script", "track_file", "vrrp_script haproxy {", fmt.Sprintf(trackFile, h.follow(dir)),
+			"    script \""+healthCheck+"\"\n    interval 1\n    timeout 1\n    fall 2\n    rise 1\n}\n", "")
 	}
-	h.lb.write(file, fmt.Sprintf(keepalivedConfig, h.name, priority, define, use))
+	h.lb.write(file, published(t, "keepalived.conf", changes...))
 	args := append(h.enter(), "keepalived", "--dont-fork", "--log-console", "--vrrp", "-f", file, "-p", filepath.Join(dir, "k.pid"), "-r", filepath.Join(dir, "v.pid"))
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
