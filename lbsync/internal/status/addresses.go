@@ -265,10 +265,12 @@ func (a *addresses) settle(ctx context.Context, key model.ServiceKey, balancers 
 			return err
 		}
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.former, key)
-	a.wakeAll()
+	if len(former) > 0 {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.former, key)
+		a.wakeAll()
+	}
 	return nil
 }
 
@@ -284,7 +286,9 @@ func (a *addresses) release(ctx context.Context, key model.ServiceKey, balancers
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.groups, at)
-	a.wakeAll()
+	if len(has) > 0 {
+		a.wakeAll()
+	}
 	return nil
 }
 

@@ -113,6 +113,12 @@ func TestPoolsBeforeTheLoadBalancer(t *testing.T) {
 			}
 			d.look()
 			got := d.web()
+			asked := len(ipam.given)
+			d.restart()
+			d.look()
+			if len(ipam.given) != asked && test.reason == "" {
+				t.Errorf("asked again: %v", ipam.given)
+			}
 			if got.Annotations[annotations.AssignedIPs] != test.assigned || (len(ipam.given) > 0) != test.asked || test.reason != "" && !strings.Contains(is(got, Accepted), test.reason) {
 				t.Errorf("assigned %q, asked %v, %s", got.Annotations[annotations.AssignedIPs], ipam.given, is(got, Accepted))
 			}

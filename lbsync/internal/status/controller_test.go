@@ -255,9 +255,11 @@ func TestAddressChange(t *testing.T) {
 		changing.Ports[1].VIPs = addrs{addr("192.0.2.5")}
 		d.at["haproxy"].reports[webKey] = changing
 		step("on its way", "192.0.2.5,192.0.2.7", false)
+		d.at["haproxy"].reports[webKey], d.at["haproxy"].pending = there("192.0.2.7"), []string{"lb-2"}
+		step("not acknowledged by another process", "192.0.2.5,192.0.2.7", false)
 		unsure := there("192.0.2.7")
 		unsure.Ports[1].Programmed = false
-		d.at["haproxy"].reports[webKey] = unsure
+		d.at["haproxy"].reports[webKey], d.at["haproxy"].pending = unsure, nil
 		step("not all acknowledged", "192.0.2.7", false)
 		d.at["haproxy"].reports[webKey] = there("192.0.2.7")
 		step("acknowledged", "192.0.2.7", true)
@@ -372,6 +374,31 @@ func TestNothingNewByWhatCannotBeRead(t *testing.T) {
 			!strings.HasPrefix(is(got, Programmed), "False NotAccepted") {
 			t.Errorf("%s: %v, %v, %s, %s", key, got.Annotations, got.Finalizers, is(got, Accepted), is(got, Programmed))
 		}
+	}
+}
+
+// Where a source cannot be read, node ports are neither asked for nor given up.
+func TestUnreadableSourceLeavesTheRequest(t *testing.T) {
+	for _, first := range []string{"NodePort", "NodePortLocal"} {
+		d := newDesk(t, nil, balanced(annotated(annotations.ServiceType, first)))
+		d.look()
+		d.at["haproxy"].reports[webKey] = there("192.0.2.1")
+		d.look()
+		before := d.web().Annotations[npl.EnabledAnnotation]
+		d.edit(annotated(annotations.ServiceType, "HostPort"))
+		d.look()
+		if got := d.web().Annotations[npl.EnabledAnnotation]; got != before || (got == "") != (first == "NodePort") {
+			t.Errorf("%s: %q, then %q", first, before, got)
+		}
+	}
+}
+
+// Which ports a Service has decides whether an attachment means anything.
+func TestAttachedToNoPort(t *testing.T) {
+	d := newDesk(t, nil, balanced(annotated(annotations.Pool, "80=haproxy:p,99=haproxy:q")))
+	d.look()
+	if c := is(d.web(), Accepted); !strings.HasPrefix(c, "False InvalidAnnotation: annotation nplbridge.io/pool: ") || !strings.Contains(c, "99") {
+		t.Errorf("%s", c)
 	}
 }
 
@@ -704,13 +731,21 @@ func TestSharedVIP(t *testing.T) {
 
 // Who waits for an address is looked at again when one is free.
 func TestWaitingForAnAddress(t *testing.T) {
-	d := serving(t)
+	d := newDesk(t, []string{"haproxy", "another"}, balanced(annotated(annotations.LoadBalancerIPs, "192.0.2.5")))
+	d.look()
+	d.at["haproxy"].reports[webKey], d.at["another"].reports[webKey] = there("192.0.2.5"), gone
 	other := balanced(annotated(annotations.LoadBalancerIPs, "192.0.2.5"))
 	other.Name, other.UID = "api", "svc-api"
 	if err := d.client.Tracker().Add(other); err != nil {
 		t.Fatal(err)
 	}
-	d.lookAt(model.ServiceKey{Namespace: "shop", Name: "api"})
+	for range 3 {
+		d.lookAt(model.ServiceKey{Namespace: "shop", Name: "api"})
+		d.look()
+	}
+	if d.queue.Len() != 0 {
+		t.Fatal("looked at again although nothing is free")
+	}
 	d.edit(deleted)
 	d.at["haproxy"].reports[webKey] = gone
 	d.look()
@@ -749,6 +784,24 @@ func TestNeverOnTheOther(t *testing.T) {
 		if got := d.web(); got != nil && len(got.Finalizers) > 0 {
 			t.Errorf("%s: not let go of: %s", name, is(got, Programmed))
 		}
+	}
+}
+
+// Of a Service that carries only our finalizer nobody knows where it has been.
+func TestOnlyTheFinalizer(t *testing.T) {
+	d := newDesk(t, []string{"a", "b"}, balanced(deleted, func(s *corev1.Service) {
+		s.Spec.LoadBalancerClass, s.Finalizers = new("nplbridge.io/a"), []string{annotations.Finalizer}
+		s.Annotations[annotations.ManagedBy] = "ns/one/lease"
+	}))
+	d.at["a"].reports[webKey] = gone
+	d.look()
+	if len(d.web().Finalizers) != 1 {
+		t.Error("let go of before b was read")
+	}
+	d.at["b"].reports[webKey] = gone
+	d.look()
+	if got := d.web(); got != nil && len(got.Finalizers) > 0 {
+		t.Error("not let go of")
 	}
 }
 

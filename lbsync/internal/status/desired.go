@@ -356,13 +356,13 @@ func publish(s *corev1.Service, f facts) {
 	before, ours := published(s), slices.Clone(f.had)
 	var there addrs
 	var out []corev1.LoadBalancerIngress
-	known := true
+	known, pending := true, false
 	for _, on := range f.on {
 		ours = append(ours, on.assigned...)
 		if on.abandoned {
 			continue
 		}
-		known = known && on.reported
+		known, pending = known && on.reported, pending || len(on.pending) > 0
 		for _, addr := range announced(on) {
 			if !slices.Contains(there, addr) && (slices.Contains(on.assigned, addr) || slices.Contains(before.addrs, addr)) {
 				there = append(there, addr)
@@ -375,8 +375,9 @@ func publish(s *corev1.Service, f facts) {
 		if err == nil && slices.Contains(there, ip) {
 			continue
 		}
-		// What the Service publishes beside what it has of us is somebody else's, where its virtual server is.
-		if !known || f.membersOnly && (err != nil || !slices.Contains(ours, ip)) {
+		// Beside others' load balancers, what it had may still be served. What the Service publishes beside what it has of us is somebody else's,
+		// where its virtual server is.
+		if !known || pending && err == nil && slices.Contains(f.had, ip) || f.membersOnly && (err != nil || !slices.Contains(ours, ip)) {
 			out = append(out, i)
 		}
 	}
