@@ -32,7 +32,7 @@ generate: ## write the files that are generated from code (docs/reference)
 	go test ./cmd/npl-agent ./cmd/lbsync -run Docs -update
 	go test ./e2e/cases -run Page -update
 
-demo: deps ## the main job on real parts; ONESHOT=1 tears down and exits by its checks
+demo: deps ## the main job on real parts, PROVIDER=haproxy, avi or bigip; ONESHOT=1 tears down and exits by its checks
 	@go build -o $(BIN)/ ./e2e/cmd/demo && exec $(BIN)/demo
 
 bench: deps ## measure, print and never fail on a number: in the lab, then the packages

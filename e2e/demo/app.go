@@ -39,7 +39,7 @@ type app struct {
 func (a *app) apply(ctx context.Context, service string, serviceType corev1.ServiceType, groups ...group) error {
 	var text bytes.Buffer
 	err := manifest.Execute(&text, map[string]any{
-		"Namespace": namespace, "Service": service, "Type": serviceType, "Groups": groups,
+		"Namespace": namespace, "Service": service, "Type": serviceType, "Groups": groups, "Class": a.Lab.LoadBalancer().Class(),
 	})
 	if err != nil {
 		return fmt.Errorf("rendering the manifest of Service %s: %w", service, err)

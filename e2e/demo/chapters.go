@@ -67,7 +67,7 @@ func (s *Story) pool(ctx context.Context, a *app) error {
 	for _, addr := range slices.SortedFunc(maps.Keys(servers), netip.AddrPort.Compare) {
 		rows = append(rows, table.Row{addr, servers[addr].Name, published[addr]})
 	}
-	s.table(table.Row{"member (nodeIP:nodePort)", "HAProxy server", "Pod"}, rows...)
+	s.table(table.Row{"member (nodeIP:nodePort)", s.kind().member, "Pod"}, rows...)
 	s.check(true, "the pool equals the annotations", fmt.Sprintf("%d members", len(servers)))
 	return nil
 }

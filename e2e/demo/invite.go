@@ -18,7 +18,7 @@ func (s *Story) Invite(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	page, err := s.Lab.Relay("lb", s.Lab.LoadBalancer().StatsAddress())
+	page, err := s.Lab.Relay("lb", s.kind().page.address)
 	if err != nil {
 		return err
 	}
@@ -27,7 +27,7 @@ func (s *Story) Invite(ctx context.Context) error {
 		{"every Pod and its Node", "make kubectl ARGS='-n demo get pods -o wide'"},
 		{"or with a kubectl of yours", "kubectl --kubeconfig " + s.Lab.HostKubeconfig() + " -n demo get pods"},
 		{"a request through the VIP", "curl http://" + service},
-		{"HAProxy's statistics page", "http://" + page + "/"},
+		{s.kind().page.what, s.kind().page.scheme + page + "/"},
 		{"watch the pool follow", "make kubectl ARGS='-n demo scale deployment echo --replicas=6'"},
 	} {
 		s.say("%-28s %s", line[0], line[1])

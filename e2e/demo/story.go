@@ -45,7 +45,7 @@ func (s *Story) Tell(ctx context.Context) error {
 	}{
 		{"An app with 4 Pods and a Service of type LoadBalancer", s.deploy},
 		{"npl-agent gave each Pod port a port of its own Node", s.annotations},
-		{"lbsync made them the members of a HAProxy pool", s.pool},
+		{"lbsync made them the members of a pool of " + s.kind().a, s.pool},
 		{"Clients ask the VIP: each Pod gets the same share", s.shares},
 		{"Pods placed unevenly still get equal shares", s.uneven},
 		{"Scaling and a rolling restart under requests", s.churn},

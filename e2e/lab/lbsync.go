@@ -76,6 +76,12 @@ func (b *LoadBalancer) SignalLBSync(signal syscall.Signal) error {
 	return syscall.Kill(b.LBSyncPID(), signal)
 }
 
+// LBSyncMetrics is what lbsync serves for Prometheus.
+func (b *LoadBalancer) LBSyncMetrics(ctx context.Context) (string, error) {
+	text, err := b.lab.fetch(ctx, network.LoadBalancer, lbsyncAddress, "/metrics")
+	return string(text), err
+}
+
 // LBSync runs lbsync on the load balancer's host with its settings, as the administrator there would, and returns its standard
 // output: "explain", "diff".
 func (b *LoadBalancer) LBSync(ctx context.Context, args ...string) (string, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -18,44 +19,33 @@ import (
 	"github.com/nplbridge/nplbridge/e2e/lab/internal/process"
 )
 
-// LoadBalancer is the host in front of the cluster: HAProxy, and beside it the lbsync that drives it. Both are started
-// again when they end.
+// LoadBalancer is the host in front of the cluster: what carries the traffic, HAProxy or a simulated load balancer, and
+// beside it the lbsync that drives it. Both are started again when they end.
 type LoadBalancer struct {
 	lab      *Lab
+	kind     Kind
 	dir      string
 	settings map[string]any // of lbsync's file, as it was started with
-	haproxy  *process.Supervisor
+	balancer *process.Supervisor
 	lbsync   *process.Supervisor
+	session  session // of Administer
 }
 
-// The addresses on the load balancer's host that HAProxy and lbsync serve people on.
-var (
-	statsAddress  = netip.AddrPortFrom(network.LoadBalancerAddresses()[0], 8404)
-	lbsyncAddress = netip.MustParseAddrPort("127.0.0.1:10362")
+// Kind is a load balancer that a lab can have; lbsync's name for it.
+type Kind string
+
+// The kinds.
+const (
+	HAProxy Kind = "haproxy"
+	Avi     Kind = "avi"   // the simulated Controller
+	BigIP   Kind = "bigip" // the simulated device
 )
 
-// haproxyConfig is the administrator's part of HAProxy's configuration: sockets for %[1]s, and the page at %[2]s.
-const haproxyConfig = `# Written by the lab, as an administrator would. lbsync's part is in npl.d.
-global
-    maxconn 4000
-    hard-stop-after 30m
-    stats socket %[1]s mode 600 level admin expose-fd listeners
-    stats timeout 10m
+// Kinds are all of them, for people who choose one.
+func Kinds() []Kind { return []Kind{HAProxy, Avi, BigIP} }
 
-defaults
-    timeout connect 5s
-    timeout client 1h
-    timeout server 1h
-
-frontend stats
-    mode http
-    bind %[2]s
-    http-request use-service prometheus-exporter if { path /metrics }
-    stats enable
-    stats uri /
-    stats refresh 2s
-    stats show-legends
-`
+// lbsyncAddress is where lbsync serves probes and metrics on the load balancer's host.
+var lbsyncAddress = netip.MustParseAddrPort("127.0.0.1:10362")
 
 // tokenLifetime is longer than anybody keeps a lab up.
 const tokenLifetime = 30 * 24 * time.Hour
@@ -63,21 +53,29 @@ const tokenLifetime = 30 * 24 * time.Hour
 // LoadBalancer is the running load balancer; nil before StartLoadBalancer.
 func (l *Lab) LoadBalancer() *LoadBalancer { return l.loadBalancer }
 
-// StartLoadBalancer starts HAProxy and lbsync in the namespace "lb", with the rights of the chart's ServiceAccount, and
-// waits until both are ready. The chart must be installed.
-func (l *Lab) StartLoadBalancer(ctx context.Context) (err error) {
-	b := &LoadBalancer{lab: l, dir: filepath.Join(workDir, "lb")}
+// StartLoadBalancer is StartLoadBalancerOf with HAProxy.
+func (l *Lab) StartLoadBalancer(ctx context.Context) error {
+	return l.StartLoadBalancerOf(ctx, HAProxy)
+}
+
+// StartLoadBalancerOf starts a load balancer and lbsync in the namespace "lb", with the rights of the chart's ServiceAccount,
+// and waits until both are ready. The chart must be installed. A lab has one at a time, see StopLoadBalancer.
+func (l *Lab) StartLoadBalancerOf(ctx context.Context, kind Kind) (err error) {
+	b := &LoadBalancer{lab: l, kind: kind, dir: filepath.Join(workDir, "lb")}
 	defer func() {
 		if err != nil {
-			b.stop()
+			b.stop(0)
 			err = fmt.Errorf("start the load balancer: %w", err)
 		}
 	}()
-	binary, err := findHAProxy()
-	if err != nil {
+	if l.loadBalancer != nil {
+		return fmt.Errorf("%s runs: stop it first", l.loadBalancer.kind)
+	}
+	if err := b.makeDirectories(); err != nil {
 		return err
 	}
-	if err := b.prepare(ctx, binary); err != nil {
+	e, err := b.engine()
+	if err != nil {
 		return err
 	}
 	lb, err := l.network.Namespace(network.LoadBalancer)
@@ -85,14 +83,15 @@ func (l *Lab) StartLoadBalancer(ctx context.Context) (err error) {
 		return err
 	}
 	environment := []string{"PATH=" + sbinPath(), "HOME=" + b.dir}
-	if b.haproxy, err = process.Supervise(process.Spec{
-		Name: "haproxy",
-		Argv: []string{binary, "-W", "-db", "-S", b.file("master.sock") + ",mode,600", "-f", b.file("haproxy.cfg"), "-f", b.file("npl.d")},
-		Env:  environment, Dir: b.dir, Log: l.logFile("haproxy"), In: lb,
+	if b.balancer, err = process.Supervise(process.Spec{
+		Name: e.name, Argv: e.argv, Env: environment, Dir: b.dir, Log: l.logFile(e.name), In: lb,
 	}); err != nil {
 		return err
 	}
-	if err := b.wait(ctx, "haproxy", b.HAProxyReady); err != nil {
+	if err := b.wait(ctx, e.name, e.ready); err != nil {
+		return err
+	}
+	if err := b.configure(ctx, e.settings); err != nil {
 		return err
 	}
 	if b.lbsync, err = process.Supervise(process.Spec{
@@ -106,48 +105,71 @@ func (l *Lab) StartLoadBalancer(ctx context.Context) (err error) {
 		return err
 	}
 	l.loadBalancer = b
-	l.onClose(func() error { b.stop(); return nil })
+	l.onClose(func() error { b.stop(0); return nil })
 	return nil
+}
+
+// StopLoadBalancer ends lbsync and the load balancer as a service manager would, for good; another can be started then.
+func (l *Lab) StopLoadBalancer() {
+	if l.loadBalancer != nil {
+		l.loadBalancer.stop(stopGrace)
+		l.loadBalancer = nil
+	}
+}
+
+// engine is what carries the traffic, and what lbsync has to know of it.
+type engine struct {
+	name     string // of the program, for its log
+	argv     []string
+	ready    func(context.Context) error
+	settings map[string]any
+}
+
+func (b *LoadBalancer) engine() (engine, error) {
+	switch b.kind {
+	case HAProxy:
+		return b.haproxyEngine()
+	case Avi, BigIP:
+		return b.simulatorEngine()
+	}
+	return engine{}, fmt.Errorf("kind %q: choose one of %q", b.kind, Kinds())
 }
 
 func (b *LoadBalancer) file(name string) string { return filepath.Join(b.dir, name) }
 
-// prepare writes the files that an administrator and the chart's notes provide on a real load balancer.
-func (b *LoadBalancer) prepare(ctx context.Context, binary string) error {
-	// lbsync's socket is in the directory that it has by default.
-	if err := errors.Join(os.MkdirAll(b.file("npl.d"), 0o700), os.MkdirAll("/run/nplbridge", 0o755)); err != nil {
-		return err
-	}
+// makeDirectories makes those that an administrator provides on a real load balancer; lbsync's socket is where it is by default.
+func (b *LoadBalancer) makeDirectories() error {
+	return errors.Join(os.MkdirAll(b.file("npl.d"), 0o700), os.MkdirAll("/run/nplbridge", 0o755))
+}
+
+// configure writes lbsync's files, from what the chart's notes say and what is of one kind.
+func (b *LoadBalancer) configure(ctx context.Context, more map[string]any) error {
 	kubeconfig, err := b.kubeconfig(ctx)
 	if err != nil {
 		return err
-	}
-	var pools []string
-	for _, prefix := range network.VIPs {
-		pools = append(pools, prefix.String())
 	}
 	b.settings = map[string]any{
 		"instance":       systemNamespace + "/" + release,
 		"leaseNamespace": systemNamespace,
 		"leaseName":      lbsyncAccount,
 		"identity":       network.LoadBalancer,
-		"providerName":   "haproxy",
-		"addressPools":   pools,
+		"provider":       string(b.kind),
+		"providerName":   string(b.kind),
 		"kubeconfig":     b.file("kubeconfig"),
 		"listen":         lbsyncAddress.String(),
 		"logFormat":      "console",
-		"haproxy": map[string]any{
-			"configFiles":  []string{b.file("haproxy.cfg")},
-			"dir":          b.file("npl.d"),
-			"masterSocket": b.file("master.sock"),
-			"adminSocket":  b.AdminSocket(),
-			"binary":       binary,
-		},
 	}
-	return errors.Join(
-		os.WriteFile(b.file("haproxy.cfg"), fmt.Appendf(nil, haproxyConfig, b.AdminSocket(), statsAddress), 0o644),
-		os.WriteFile(b.file("kubeconfig"), kubeconfig, 0o600),
-		b.writeSettings(b.settings))
+	maps.Copy(b.settings, more)
+	return errors.Join(os.WriteFile(b.file("kubeconfig"), kubeconfig, 0o600), b.writeSettings(b.settings))
+}
+
+// vips are the address pools of a load balancer that does not choose addresses by itself.
+func vips() []string {
+	var out []string
+	for _, prefix := range network.VIPs {
+		out = append(out, prefix.String())
+	}
+	return out
 }
 
 // kubeconfig has a token of the chart's ServiceAccount, so that lbsync has the chart's rights and no others.
@@ -177,34 +199,22 @@ func (b *LoadBalancer) wait(ctx context.Context, name string, ready func(context
 	return nil
 }
 
-func (b *LoadBalancer) stop() {
-	for _, s := range []*process.Supervisor{b.lbsync, b.haproxy} {
+func (b *LoadBalancer) stop(grace time.Duration) {
+	for _, s := range []*process.Supervisor{b.lbsync, b.balancer} {
 		if s != nil {
-			s.Stop(0)
+			s.Stop(grace)
 		}
 	}
 }
 
-// AdminSocket is the path of HAProxy's Runtime API.
-func (b *LoadBalancer) AdminSocket() string { return b.file("admin.sock") }
+// Kind is what it is.
+func (b *LoadBalancer) Kind() Kind { return b.kind }
 
-// MasterSocket is the path of the socket of HAProxy's master process.
-func (b *LoadBalancer) MasterSocket() string { return b.file("master.sock") }
-
-// StatsAddress is where HAProxy serves its statistics page at / and metrics at /metrics.
-func (b *LoadBalancer) StatsAddress() string { return statsAddress.String() }
-
-// HAProxyPID is the process ID of HAProxy's master.
-func (b *LoadBalancer) HAProxyPID() int { return b.haproxy.Current().PID() }
+// Class is the class of the Services that it serves.
+func (b *LoadBalancer) Class() string { return "nplbridge.io/" + string(b.kind) }
 
 // LBSyncPID is the process ID of lbsync.
 func (b *LoadBalancer) LBSyncPID() int { return b.lbsync.Current().PID() }
-
-// KillHAProxy kills all HAProxy processes with SIGKILL, as a crash of the master and its workers; they are started again.
-func (b *LoadBalancer) KillHAProxy() error {
-	b.haproxy.Current().Kill()
-	return nil
-}
 
 // KillLBSync kills lbsync with SIGKILL; it is started again.
 func (b *LoadBalancer) KillLBSync() error {
@@ -215,9 +225,6 @@ func (b *LoadBalancer) KillLBSync() error {
 // StopLBSync ends lbsync as a service manager would, for good.
 func (b *LoadBalancer) StopLBSync() { b.lbsync.Stop(stopGrace) }
 
-// StopHAProxy ends HAProxy as a service manager would, for good.
-func (b *LoadBalancer) StopHAProxy() { b.haproxy.Stop(stopGrace) }
-
 const stopGrace = 10 * time.Second
 
 // LBSyncReady returns nil when lbsync says that it is ready, else why not.
@@ -226,17 +233,8 @@ func (b *LoadBalancer) LBSyncReady(ctx context.Context) error {
 	return err
 }
 
-// HAProxyReady returns nil when HAProxy answers, else why not.
-func (b *LoadBalancer) HAProxyReady(ctx context.Context) error {
-	_, err := b.lab.fetch(ctx, network.LoadBalancer, statsAddress, "/metrics")
-	return err
-}
-
 // LBSyncLog is what lbsync has logged, in all its runs.
 func (b *LoadBalancer) LBSyncLog() string { return b.log("lbsync") }
-
-// HAProxyLog is what HAProxy has logged, in all its runs.
-func (b *LoadBalancer) HAProxyLog() string { return b.log("haproxy") }
 
 func (b *LoadBalancer) log(name string) string {
 	content, err := os.ReadFile(b.lab.logFile(name))

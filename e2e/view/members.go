@@ -1,6 +1,7 @@
 package view
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -9,17 +10,23 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/nplbridge/nplbridge/e2e/lab"
 )
 
-// Server is a member as HAProxy itself shows it.
+// Server is a member as the load balancer itself shows it.
 type Server struct {
-	Name string
-	Up   bool // running and not in maintenance
+	Name    string
+	Up      bool // running and taking new connections
+	Enabled bool // not draining
 }
 
-// Members asks the running HAProxy for the servers of the Service's pools. Servers in maintenance are on their way out
-// and are left out.
+// Members asks the running load balancer for the members of the Service's pools. HAProxy's servers in maintenance are on their
+// way out and are left out.
 func (v View) Members(service string) (map[netip.AddrPort]Server, error) {
+	if v.Lab.LoadBalancer().Kind() != lab.HAProxy {
+		return v.remoteMembers(context.Background(), service)
+	}
 	text, err := ask(v.Lab.LoadBalancer().AdminSocket(), "show servers state")
 	if err != nil {
 		return nil, fmt.Errorf("reading the pools of HAProxy: %w", err)
@@ -81,7 +88,7 @@ func parseMembers(text, backendPrefix string) (map[netip.AddrPort]Server, error)
 		if err != nil {
 			return nil, fmt.Errorf("the address of server %s/%s: %w", f[colBackend], f[colServer], err)
 		}
-		members[addr] = Server{Name: f[colServer], Up: f[colOpState] == running}
+		members[addr] = Server{Name: f[colServer], Up: f[colOpState] == running, Enabled: admin == 0}
 	}
 	return members, nil
 }

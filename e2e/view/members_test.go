@@ -20,8 +20,8 @@ func TestParseMembers(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[netip.AddrPort]Server{
-		netip.MustParseAddrPort("172.30.0.11:61000"):   {Name: "a", Up: true},
-		netip.MustParseAddrPort("[fd00:30::12]:61001"): {Name: "b"},
+		netip.MustParseAddrPort("172.30.0.11:61000"):   {Name: "a", Up: true, Enabled: true},
+		netip.MustParseAddrPort("[fd00:30::12]:61001"): {Name: "b", Enabled: true},
 	}
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
 		t.Errorf("parseMembers (-want +got):\n%s", diff)

@@ -1,9 +1,10 @@
 // Command demo shows what nplbridge does, in a lab of its own on this machine: a real Kubernetes control plane, Nodes
-// with their own network, real packets, a real HAProxy. With ONESHOT=1 it ends after the story and exits 0 only if every
+// with their own network, real packets, a real HAProxy, or with PROVIDER=avi or bigip a simulated load balancer that carries them. With ONESHOT=1 it ends after the story and exits 0 only if every
 // check in it held; without, the cluster stays up to play with until Ctrl-C.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,9 +36,17 @@ func run() int {
 	}
 }
 
+// inFront is what people call a load balancer.
+var inFront = map[lab.Kind]string{lab.HAProxy: "HAProxy", lab.Avi: "a simulated Avi Controller", lab.BigIP: "a simulated BIG-IP"}
+
 func tell(ctx context.Context, stay bool) error {
 	started := time.Now()
-	fmt.Println("nplbridge: a Kubernetes cluster with 3 Nodes, npl-agent on each, HAProxy with lbsync in front")
+	kind := lab.Kind(cmp.Or(os.Getenv("PROVIDER"), string(lab.HAProxy)))
+	what, known := inFront[kind]
+	if !known {
+		return fmt.Errorf("PROVIDER=%s: choose one of %s", kind, lab.Kinds())
+	}
+	fmt.Printf("nplbridge: a Kubernetes cluster with 3 Nodes, npl-agent on each, %s with lbsync in front\n", what)
 	l, err := lab.Start(ctx, lab.Options{Nodes: 3, Progress: os.Stdout})
 	if err != nil {
 		return err
@@ -46,7 +55,7 @@ func tell(ctx context.Context, stay bool) error {
 	if err := l.InstallChart(ctx); err != nil {
 		return err
 	}
-	if err := l.StartLoadBalancer(ctx); err != nil {
+	if err := l.StartLoadBalancerOf(ctx, kind); err != nil {
 		return err
 	}
 	fmt.Printf("ready after %.1f s\n", time.Since(started).Seconds())

@@ -24,6 +24,8 @@ type Programs struct {
 	NPLAgent     string
 	LBSync       string
 	Echo         string
+	AviSim       string
+	BigIPSim     string
 }
 
 // All builds what is missing or outdated below the cache directory and returns the paths. What takes long is told to
@@ -92,6 +94,8 @@ func (p *Programs) names() map[string]*string {
 		"npl-agent":    &p.NPLAgent,
 		"lbsync":       &p.LBSync,
 		"echo":         &p.Echo,
+		"avisim":       &p.AviSim,
+		"bigipsim":     &p.BigIPSim,
 	}
 }
 

@@ -142,7 +142,7 @@ func TestPrebuilt(t *testing.T) {
 	t.Setenv(Environment, dir)
 	write(t, filepath.Join(dir, "echo"), "not executable")
 	_, err := All(t.Context(), io.Discard)
-	want := Environment + `="` + dir + `" has no executable controlplane, echo, helm, lbsync, npl-agent: make them with`
+	want := Environment + `="` + dir + `" has no executable avisim, bigipsim, controlplane, echo, helm, lbsync, npl-agent: make them with`
 	if err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Fatalf("All = %v, want %q", err, want)
 	}

@@ -98,7 +98,7 @@ func (b builder) tool(ctx context.Context, t tool) (string, error) {
 func (b builder) own(ctx context.Context) (string, error) {
 	checkout := sha256.Sum256([]byte(b.root))
 	dir := filepath.Join(b.cache, "bin-"+hex.EncodeToString(checkout[:6]))
-	if err := unix.Access(b.cache, unix.W_OK); err != nil && isExecutable(filepath.Join(dir, "echo")) {
+	if err := unix.Access(b.cache, unix.W_OK); err != nil && isExecutable(filepath.Join(dir, "bigipsim")) {
 		fmt.Fprintf(b.progress, "%s cannot be written: using the programs built there earlier\n", b.cache)
 		return dir, nil
 	}
@@ -114,8 +114,8 @@ func (b builder) own(ctx context.Context) (string, error) {
 	}
 	defer os.RemoveAll(temporary)
 	b.prune("bin", dir)
-	return dir, b.goBuild(ctx, b.root, "npl-agent, lbsync and echo",
-		"-o", dir+"/", "./cmd/npl-agent", "./cmd/lbsync", "./e2e/cmd/echo")
+	return dir, b.goBuild(ctx, b.root, "npl-agent, lbsync, echo and the simulators",
+		"-o", dir+"/", "./cmd/npl-agent", "./cmd/lbsync", "./e2e/cmd/echo", "./e2e/cmd/avisim", "./e2e/cmd/bigipsim")
 }
 
 // unused is how long programs of other versions and checkouts are kept without being used.
