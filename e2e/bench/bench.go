@@ -27,6 +27,8 @@ func Parts() []Part {
 		{"burst", "npl-agent: from a Pod's IP to its annotation, 100 Pods arriving together", burst},
 		{"memory", "npl-agent: memory among 10,000 Services, and what Services that are not enabled cost", memory},
 		{"ready", "lbsync: from a Pod being Ready to its first request through the VIP", ready},
+		{"lbsync", "lbsync: a Pod's change in clusters of three sizes, and bursts of 3,000 Pods, by provider concurrency", lbsyncChanges},
+		{"lbsync-large", "lbsync: start, memory and restart with 100,000 Pods on a real API server", lbsyncCluster},
 	}
 }
 

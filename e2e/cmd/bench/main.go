@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -26,7 +27,7 @@ const (
 
 func main() {
 	lab.Init()
-	if err := command().Execute(); err != nil { // of the command line: measuring ends the process itself
+	if err := command().ExecuteContext(context.Background()); err != nil { // of the command line: measuring ends the process itself
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(exitUsage)
 	}
@@ -61,6 +62,16 @@ Parts:
 			return nil
 		},
 	}
+	c.AddCommand(&cobra.Command{
+		Use: bench.SubjectCommand + " <kubeconfig> <members>", Hidden: true, Args: cobra.ExactArgs(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			members, err := strconv.Atoi(args[1])
+			if err != nil {
+				return err
+			}
+			return bench.ServeInMemory(c.Context(), args[0], members, c.InOrStdin(), c.OutOrStdout())
+		},
+	})
 	c.Flags().StringSliceVar(&only, "only", nil, "`parts` to measure, instead of all")
 	return c
 }

@@ -1,0 +1,252 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/nplbridge/nplbridge/lbsync"
+	"github.com/nplbridge/nplbridge/providers"
+	"github.com/nplbridge/nplbridge/providers/providertest"
+)
+
+// moment is what a process of ServeInMemory tells, one JSON object a line.
+type moment struct {
+	What string // one of the moments below
+	At   time.Time
+	// What was sent to the load balancer and to the API server since the process, or the restart, began. Requests for the Lease and the
+	// ConfigMaps of the watermark are Coordination and not Written.
+	Applications, Steps, Observations int
+	Written, Coordination             int64
+}
+
+const (
+	momentCaches    = "caches"    // they hold the cluster
+	momentModel     = "model"     // the first complete one: the load balancer is told of all Services at once
+	momentApplied   = "applied"   // all members are on the load balancer
+	momentRested    = "rested"    // nothing has been written to Kubernetes for a while
+	momentRestarted = "restarted" // every Service was looked at by the second Syncer
+	momentQuiet     = "quiet"     // and this is what it has written until a while later
+)
+
+const (
+	lbsyncInstance = "nplbridge-system/nplbridge"
+	lbsyncProvider = "memory"
+	lbsyncLease    = "nplbridge-lbsync"
+)
+
+func lbsyncConfig(identity string) lbsync.Config {
+	c := lbsync.DefaultConfig()
+	c.Instance, c.Providers, c.Identity = lbsyncInstance, []string{lbsyncProvider}, identity
+	c.LeaseNamespace, c.LeaseName = "default", lbsyncLease
+	c.AddressPools = []lbsync.AddressPool{{Name: "default", Ranges: []lbsync.AddressRange{{First: lbsyncVIP(0), Last: lbsyncVIP(lbsyncServices)}}}}
+	return c
+}
+
+const restAfter = 10 * time.Second
+
+// ServeInMemory runs lbsync as cmd/lbsync does, but for a load balancer in memory without delay that has to get so many members; when
+// everything rests it waits for a line from in and then starts a second Syncer on the same load balancer.
+func ServeInMemory(ctx context.Context, kubeconfig string, members int, in io.Reader, out io.Writer) error {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return err
+	}
+	config.UserAgent = "lbsync-bench"
+	config.ContentType = runtime.ContentTypeProtobuf // this and the limits as cmd/lbsync has them
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	config.QPS, config.Burst = 1000, 2000
+	p := &subject{members: members, out: json.NewEncoder(out), lb: providertest.NewLoadBalancer(providertest.MemoryCapabilities())}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return counter{p, next} })
+	if p.client, err = kubernetes.NewForConfig(config); err != nil {
+		return err
+	}
+	if err := p.run(ctx, "first", p.first); err != nil {
+		return err
+	}
+	if _, err := in.Read(make([]byte, 1)); err != nil {
+		return err
+	}
+	return p.run(ctx, "second", p.second)
+}
+
+// subject is the process that is measured.
+type subject struct {
+	members int
+	out     *json.Encoder
+	lb      *providertest.LoadBalancer
+	client  kubernetes.Interface
+
+	written, coordination atomic.Int64
+	base                  moment // counts when the run began
+
+	mu                 sync.Mutex
+	largest, added     int // pools in one call, members in all
+	modelAt, appliedAt time.Time
+}
+
+// counter counts what is written to the API server.
+type counter struct {
+	*subject
+	next http.RoundTripper
+}
+
+func (c counter) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method != http.MethodGet {
+		if coordinates(r.URL.Path) {
+			c.coordination.Add(1)
+		} else {
+			c.written.Add(1)
+		}
+	}
+	return c.next.RoundTrip(r)
+}
+
+// coordinates reports whether a request is about the Lease or a ConfigMap of the watermark.
+func coordinates(path string) bool {
+	return strings.Contains(path, "/leases") || strings.Contains(path, "/configmaps")
+}
+
+// recorder notes when the load balancer is told of the most pools at once, and when it has as many members as it is to get.
+type recorder struct {
+	providers.Provider
+	*subject
+}
+
+func (r recorder) Apply(ctx context.Context, changes providers.Changes) providers.Results {
+	now := time.Now()
+	results := r.Provider.Apply(ctx, changes)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(changes.Pools) > r.largest {
+		r.largest, r.modelAt = len(changes.Pools), now
+	}
+	for _, c := range changes.Pools {
+		if err, attempted := results[c.Key]; attempted && err == nil && c.New != nil {
+			r.added += len(c.Members)
+		}
+	}
+	if r.added >= r.members && r.appliedAt.IsZero() {
+		r.appliedAt = time.Now()
+	}
+	return results
+}
+
+// run runs a Syncer until f returns.
+func (p *subject) run(ctx context.Context, identity string, f func(context.Context, *lbsync.Syncer) error) error {
+	p.base = p.counts()
+	provider := recorder{p.lb.Open(providers.Owner{ClusterUID: "bench", Instance: lbsyncInstance}), p}
+	defer provider.Close()
+	s, err := lbsync.New(lbsyncConfig(identity), p.client, map[string]providers.Provider{lbsyncProvider: provider}, zap.NewNop(), prometheus.NewRegistry())
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	err = f(ctx, s)
+	stop()
+	return errors.Join(err, <-ended)
+}
+
+func (p *subject) first(ctx context.Context, s *lbsync.Syncer) error {
+	if err := until(ctx, s.Checks()[0].Check); err != nil {
+		return err
+	}
+	p.tell(momentCaches, time.Now())
+	err := until(ctx, func() error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.appliedAt.IsZero() {
+			return fmt.Errorf("%d of %d members", p.added, p.members)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	p.tell(momentModel, p.modelAt)
+	p.tell(momentApplied, p.appliedAt)
+	return p.rest(ctx, momentRested)
+}
+
+func (p *subject) second(ctx context.Context, s *lbsync.Syncer) error {
+	if err := until(ctx, s.Checks()[0].Check); err != nil {
+		return err
+	}
+	p.tell(momentCaches, time.Now())
+	err := until(ctx, func() error {
+		if p.lb.Observations() == p.base.Observations { // while another holds the Lease, this one is ready as it is
+			return errors.New("the load balancer has not been read")
+		}
+		return s.Checks()[1].Check()
+	})
+	if err != nil {
+		return err
+	}
+	p.tell(momentRestarted, time.Now())
+	return p.rest(ctx, momentQuiet)
+}
+
+// rest waits until nothing was written to Kubernetes for a while, and tells when that began.
+func (p *subject) rest(ctx context.Context, what string) error {
+	last, since := p.written.Load(), time.Now()
+	for time.Since(since) < restAfter {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+		if n := p.written.Load(); n != last {
+			last, since = n, time.Now()
+		}
+	}
+	p.tell(what, since)
+	return nil
+}
+
+func (p *subject) counts() moment {
+	return moment{
+		Applications: p.lb.Applications(), Steps: p.lb.Writes(), Observations: p.lb.Observations(),
+		Written: p.written.Load(), Coordination: p.coordination.Load(),
+	}
+}
+
+func (p *subject) tell(what string, at time.Time) {
+	m := p.counts()
+	m.What, m.At = what, at
+	m.Applications -= p.base.Applications
+	m.Steps -= p.base.Steps
+	m.Observations -= p.base.Observations
+	m.Written -= p.base.Written
+	m.Coordination -= p.base.Coordination
+	_ = p.out.Encode(m) // without a reader nobody misses it
+}
+
+// until polls in short steps: what is measured takes seconds.
+func until(ctx context.Context, f func() error) error {
+	for {
+		err := f()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
