@@ -36,6 +36,7 @@ func verbs() map[string]command {
 		"annotation": (*story).annotation,
 		"pool":       (*story).pool,
 		"members":    (*story).members,
+		"asks":       (*story).asks,
 		"rule":       (*story).rule,
 		"cut":        (*story).cut,
 		"in-use":     (*story).inUse,
@@ -341,6 +342,15 @@ func (s *story) members(_ *testscript.TestScript, args []string) (string, error)
 		err = fmt.Errorf("the pool of %s has %d members, not %s", args[0], len(members), args[1])
 	}
 	return fmt.Sprintln(members), err
+}
+
+// asks SERVICE finds the annotation by which the Service asks for node ports.
+func (s *story) asks(_ *testscript.TestScript, args []string) (string, error) {
+	out, err := s.Lab.Kubectl(s.ctx, "-n", s.Namespace, "get", "service", args[0], "-o", `jsonpath={.metadata.annotations.nodeportlocal\.antrea\.io/enabled}`)
+	if err == nil && out == "" {
+		err = errAbsent
+	}
+	return out + "\n", err
 }
 
 // tcp WHERE ADDRESS sends one line and prints the answer.

@@ -10,7 +10,8 @@ import (
 	"github.com/nplbridge/nplbridge/providers"
 )
 
-// lose notes which members would leave or drain although no event explains it. A member whose address another Pod claims is not among
+// lose notes which members would leave or drain although no event explains it, also those that stay for a while longer because nothing better
+// is left. A member whose address another Pod claims is not among
 // them: that Pod is the explanation, and nothing may hold the member.
 func (b *builder) lose() {
 	if b.current == nil || b.in.Service.Wishes.AllowRemoval {
@@ -18,7 +19,7 @@ func (b *builder) lose() {
 	}
 	for _, m := range b.current.Members {
 		id := m.ID()
-		if wanted, stays := b.wanted[id]; stays && wanted.State == providers.Enabled {
+		if wanted, stays := b.wanted[id]; stays && wanted.State == providers.Enabled && !b.onBorrowedTime[id] {
 			continue
 		}
 		if why := b.unexplained(m); why != "" && len(b.claimants(id)) == 0 {

@@ -32,7 +32,7 @@ func TestLosses(t *testing.T) {
 		{"annotation vanished, rule still there", with(withdrawn(time.Second)), "u1:61001", "names 192.0.2.11:61001 no more"},
 		{"annotation vanished", with(unmapped), "u1:61001", "annotation nodeportlocal.antrea.io of Pod shop/web-1"},
 		{"annotation vanished, drains already", newWorld().pod(1, withdrawn(time.Second)).pod(2, nil).has(1, draining).has(2, enabled), "u1:61001", ""},
-		{"annotation vanished, better than an empty pool", newWorld().pod(1, withdrawn(time.Second)).has(1, enabled), "", ""},
+		{"annotation vanished, better than an empty pool", newWorld().pod(1, withdrawn(time.Second)).has(1, enabled), "u1:61001", "names 192.0.2.11:61001 no more"},
 		{"annotation vanished from a Pod that is not ready", with(unmapped, unready(time.Second)), "", ""},
 		{"annotation vanished from a Pod that terminates", with(unmapped, terminating(time.Second)), "", ""},
 		{"annotation vanished: the user disabled it", with(unmapped).with(func(w *world) { w.Service.Wishes.Enabled = annotations.Disabled }), "", ""},

@@ -132,7 +132,10 @@ type builder struct {
 	wanted map[providers.MemberID]providers.Member
 	spoken map[providers.MemberID]bool    // what the present source has decided about, one way or the other
 	spares [spareKinds][]providers.Member // better than an empty pool
-	why    map[providers.MemberID]string  // why a member would leave or drain, where no event explains it
+	// onBorrowedTime are enabled for that reason, until a time that is set already.
+	onBorrowedTime map[providers.MemberID]bool
+
+	why map[providers.MemberID]string // why a member would leave or drain, where no event explains it
 
 	serving int  // Pods that answer
 	pending bool // a ready Pod waits for what is expected to come by itself
@@ -151,7 +154,7 @@ func newBuilder(in *Input, port ServicePort, current *providers.Pool, attached s
 		pods:   make(map[string]Endpoint, len(in.Endpoints)),
 		wanted: make(map[providers.MemberID]providers.Member, len(in.Endpoints)),
 		spoken: make(map[providers.MemberID]bool, len(in.Endpoints)),
-		why:    map[providers.MemberID]string{},
+		why:    map[providers.MemberID]string{}, onBorrowedTime: map[providers.MemberID]bool{},
 	}
 	if limit := in.Service.Wishes.DrainLimit; limit != nil {
 		b.limit = *limit

@@ -107,6 +107,9 @@ type Withdrawal struct {
 // annotation of the Service that was lost.
 const WithdrawGrace = 20 * time.Second
 
+// withdrawDrain is how much of that is left for the connections of a member that served because nothing better was there.
+const withdrawDrain = 5 * time.Second
+
 // ID returns "namespace/name".
 func (p *Pod) ID() string { return p.Namespace + "/" + p.Name }
 

@@ -124,9 +124,9 @@ func (b *builder) withdrawn(e Endpoint, w Withdrawal) {
 	if !isThere || !b.in.Now.Before(until) || e.Node != nil && !e.Node.Has(w.Mapping.NodeIP) || len(b.claimants(member.ID())) > 0 {
 		return
 	}
-	if e.Pod.Ready {
+	if spare := until.Add(-min(withdrawDrain, min(WithdrawGrace, b.limit)/4)); e.Pod.Ready && b.in.Now.Before(spare) {
 		b.spares[ofWithdrawn] = append(b.spares[ofWithdrawn], member)
-		b.wake = earlier(b.wake, until)
+		b.wake = earlier(b.wake, spare)
 	}
 	b.drain(member, until)
 }

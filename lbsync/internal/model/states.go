@@ -153,10 +153,11 @@ func (b *builder) fallBack() {
 			return
 		}
 	}
-	for _, members := range b.spares {
+	for kind, members := range b.spares {
 		if len(members) > 0 {
 			for _, m := range members {
 				b.want(m, providers.Enabled)
+				b.onBorrowedTime[m.ID()] = spare(kind) == ofWithdrawn
 			}
 			return
 		}

@@ -30,7 +30,7 @@ func Suspicious(before *providers.Pool, losses []model.Loss) bool {
 	return members >= leastSuspicious && 2*gone > members
 }
 
-// Guard leaves the lost members of held pools exactly as they are. Everything else passes: what is new enters, what an event explains
+// Guard leaves the lost members of held pools as they are, or enabled where nothing better is. Everything else passes: what is new enters, what an event explains
 // drains and leaves, and a member whose address another Pod has now is displaced, lost or not.
 func Guard(losses []model.Loss, held map[providers.Key]bool) Policy {
 	return func(c providers.Changes) providers.Changes {
@@ -60,7 +60,7 @@ func guardMembers(c providers.PoolChange, lost map[providers.MemberID]bool) (_ p
 		switch {
 		case at < 0:
 			held.Members = append(held.Members, m)
-		case held.Members[at].UID == m.UID:
+		case held.Members[at].UID == m.UID && held.Members[at].State != providers.Enabled:
 			held.Members[at] = m
 		}
 	}
