@@ -87,22 +87,16 @@ func (c *Controller) remark(s *corev1.Service, r model.Service) {
 	case asks == "" || r.Deleting || r.ManagedByOther || ours:
 	case s.Spec.Type == corev1.ServiceTypeExternalName:
 		unsupported = fmt.Sprintf("annotation %s: a Service of type ExternalName has no Pods to put into a pool, so it is left alone; remove the annotation", asks)
-	case s.Spec.Type == corev1.ServiceTypeNodePort && r.Source == NodePortLocal:
+	case s.Spec.Type == corev1.ServiceTypeNodePort && r.Source == annotations.NodePortLocal:
 		unsupported = fmt.Sprintf("annotation %s: the Pods of a Service of type NodePort get no node ports of their own, so it is left alone; make it a "+
 			"ClusterIP, or set %s: NodePort", asks, annotations.ServiceType)
 	}
-	if ours && !r.ManagedByOther && len(r.Selector) == 0 && r.Source != NodePort {
+	if ours && !r.ManagedByOther && len(r.Selector) == 0 && r.Source != annotations.NodePort {
 		selectorless = "the Service has no selector, so no Pod is a member and nothing answers behind it; give it one, or set " + annotations.ServiceType + ": NodePort"
 	}
 	c.once(s, ReasonUnsupportedType, unsupported)
 	c.once(s, ReasonNoSelector, selectorless)
 }
-
-// Sources that what we say depends on.
-const (
-	NodePortLocal = annotations.NodePortLocal
-	NodePort      = annotations.NodePort
-)
 
 // told is an Event on a Pod.
 type told struct{ uid, reason, text string }
