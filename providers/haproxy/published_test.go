@@ -86,3 +86,35 @@ func TestPublishedFiles(t *testing.T) {
 		t.Error("the master's socket has to be open to lbsync")
 	}
 }
+
+// TestTrapTable: the tests that the explanation names exist.
+func TestTrapTable(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/explanation/haproxy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sources strings.Builder
+	for _, pattern := range []string{"*_test.go", "internal/*/*_test.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sources.Write(text)
+		}
+	}
+	names := regexp.MustCompile("`(Test[A-Za-z0-9]+)`").FindAllStringSubmatch(string(page), -1)
+	if len(names) < 30 {
+		t.Errorf("the page names %d tests", len(names))
+	}
+	for _, name := range names {
+		if !strings.Contains(sources.String(), "func "+name[1]+"(t *testing.T)") {
+			t.Errorf("there is no %s", name[1])
+		}
+	}
+}
