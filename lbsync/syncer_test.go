@@ -2,21 +2,25 @@ package lbsync
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap/zaptest"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	ktesting "k8s.io/client-go/testing"
 
 	"github.com/nplbridge/nplbridge/agent/watermark"
+	"github.com/nplbridge/nplbridge/lbsync/internal/annotations"
 	"github.com/nplbridge/nplbridge/lbsync/internal/applied"
 	"github.com/nplbridge/nplbridge/lbsync/internal/status"
 	"github.com/nplbridge/nplbridge/providers"
@@ -62,15 +66,22 @@ func (w *world) counted() (writes func() int) {
 // The watermark is there before the first member, follows what is acknowledged, and is not written for nothing.
 func TestWatermark(t *testing.T) {
 	w := newWorld(t, node(), service("web"), pod("web", 1), pod("web", 2))
-	first := true
-	w.client.PrependReactor("create", "configmaps", func(ktesting.Action) (bool, runtime.Object, error) {
-		if first && w.lb.Writes() > 0 {
-			t.Errorf("written before the first watermark: %v", w.lb.Journal())
+	var down atomic.Bool
+	down.Store(true)
+	w.client.PrependReactor("*", "configmaps", func(ktesting.Action) (bool, runtime.Object, error) {
+		if down.Load() {
+			return true, nil, apierrors.NewInternalError(errors.New("not now"))
 		}
-		first = false
 		return false, nil, nil
 	})
 	_, stop := w.start("one")
+	w.eventually("the Service may be written", func() bool { return slices.Contains(w.service("web").Finalizers, annotations.Finalizer) })
+	start := w.clock.Now()
+	w.eventually("some time is over", func() bool { return w.clock.Since(start) > 3*time.Second })
+	if w.lb.Writes() > 0 {
+		t.Errorf("written before the first watermark: %v", w.lb.Journal())
+	}
+	down.Store(false)
 	w.eventually("programmed", func() bool { return programmed(w.service("web")) })
 	before, there := w.marks()["memory"]
 	if !there || before.Instance != owner.Instance || len(before.Held) > 0 {
