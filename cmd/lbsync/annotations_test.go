@@ -60,7 +60,7 @@ func TestCapabilitiesDocs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := b[0].build(providers.Owner{ClusterUID: "u", Instance: "n/i"}, zap.NewNop())
+		p, err := b[0].build(providers.Owner{ClusterUID: "u", Instance: "n/i"}, zap.NewNop(), nil)
 		if err != nil {
 			t.Fatalf("%s: %v", kind, err)
 		}

@@ -145,8 +145,8 @@ func newBigIP(v *settings.Values) (builder, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, v.Invalid(err)
 	}
-	return func(owner providers.Owner, log *zap.Logger) (providers.Provider, error) {
-		p, err := bigip.New(cfg, owner, log)
+	return func(owner providers.Owner, log *zap.Logger, calls observer) (providers.Provider, error) {
+		p, err := bigip.New(cfg, owner, log, bigip.WithObserver(calls))
 		if err != nil {
 			return nil, err // not a nil *Provider inside an interface
 		}

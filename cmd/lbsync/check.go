@@ -49,7 +49,7 @@ func checkCommand() *cobra.Command {
 		steps := []program.Step{program.RightsStep(permissions(cfg))}
 		for _, b := range balancers {
 			steps = append(steps, program.Step{Name: "load balancer " + b.name, Run: func(ctx context.Context, client kubernetes.Interface) error {
-				open, err := openAll(ctx, cfg, []balancer{b}, client, zap.NewNop())
+				open, err := openAll(ctx, cfg, []balancer{b}, client, zap.NewNop(), unobserved)
 				if err != nil {
 					return err
 				}

@@ -64,7 +64,7 @@ would wait for otherwise. With --dry-run it shows what it would remove.`,
 			if err != nil {
 				return err
 			}
-			open, err := openAll(ctx, cfg, balancers, client, log)
+			open, err := openAll(ctx, cfg, balancers, client, log, unobserved)
 			if err != nil {
 				return err
 			}

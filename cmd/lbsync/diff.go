@@ -118,7 +118,7 @@ func plan(c *cobra.Command, a *asker, limit time.Duration) (lbsync.Document, err
 	if err != nil {
 		return lbsync.Document{}, err
 	}
-	open, err := openAll(ctx, cfg, balancers, client, zap.NewNop())
+	open, err := openAll(ctx, cfg, balancers, client, zap.NewNop(), unobserved)
 	if err != nil {
 		return lbsync.Document{}, err
 	}

@@ -147,7 +147,7 @@ func newHAProxy(v *settings.Values) (builder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(owner providers.Owner, log *zap.Logger) (providers.Provider, error) {
+	return func(owner providers.Owner, log *zap.Logger, _ observer) (providers.Provider, error) {
 		p, err := haproxy.New(cfg, owner, log)
 		if err != nil {
 			return nil, err // not a nil *Provider inside an interface

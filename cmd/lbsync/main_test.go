@@ -45,6 +45,9 @@ func TestDocs(t *testing.T) {
 	if _, err := lbsync.New(cfg, fake.NewClientset(), map[string]providers.Provider{cfg.Providers[0]: balancer}, zap.NewNop(), metrics); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := observeCalls(metrics); err != nil {
+		t.Fatal(err)
+	}
 	metrics.Reference(t, "../../docs/reference/metrics.md", "lbsync")
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // builder makes a provider for an owner. It has no side effects before it is called.
-type builder func(providers.Owner, *zap.Logger) (providers.Provider, error)
+type builder func(providers.Owner, *zap.Logger, observer) (providers.Provider, error)
 
 // kinds are the load balancers lbsync can drive, each with what turns settings into its builder.
 var kinds = map[string]func(*settings.Values) (builder, error){

@@ -69,7 +69,11 @@ Each setting comes from its flag, else its environment variable, else the file, 
 func service(ctx context.Context, cfg lbsync.Config, balancers []balancer, client kubernetes.Interface, log *zap.Logger,
 	metrics prometheus.Registerer,
 ) (program.Service, error) {
-	open, err := openAll(ctx, cfg, balancers, client, log)
+	calls, err := observeCalls(metrics)
+	if err != nil {
+		return program.Service{}, err
+	}
+	open, err := openAll(ctx, cfg, balancers, client, log, calls)
 	if err != nil {
 		return program.Service{}, err
 	}
@@ -100,15 +104,17 @@ func take(s *lbsync.Syncer, running lbsync.Config, v *settings.Values) error {
 // opened are the providers by name.
 type opened map[string]providers.Provider
 
-// openAll builds the providers with the mark of this cluster and instance.
-func openAll(ctx context.Context, cfg lbsync.Config, balancers []balancer, client kubernetes.Interface, log *zap.Logger) (opened, error) {
+// openAll builds the providers with the mark of this cluster and instance; calls is who is told about the requests of one.
+func openAll(ctx context.Context, cfg lbsync.Config, balancers []balancer, client kubernetes.Interface, log *zap.Logger,
+	calls func(provider string) observer,
+) (opened, error) {
 	uid, err := lbsync.ClusterUID(ctx, client)
 	if err != nil {
 		return nil, err
 	}
 	out := opened{}
 	for _, b := range balancers {
-		p, err := b.build(providers.Owner{ClusterUID: uid, Instance: cfg.Instance}, log.With(zap.String("provider", b.name)))
+		p, err := b.build(providers.Owner{ClusterUID: uid, Instance: cfg.Instance}, log.With(zap.String("provider", b.name)), calls(b.name))
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("provider %s: %w", b.name, err), out.Close())
 		}
