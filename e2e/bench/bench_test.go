@@ -61,3 +61,25 @@ func TestSelect(t *testing.T) {
 		t.Errorf("an unknown part: %v", err)
 	}
 }
+
+func TestChangeFigures(t *testing.T) {
+	const out = `BenchmarkPodChange/1000-2  1000  9598647 ns/op  1.000 calls  600 cpu-us  1.000 objects  0 readings  1.000 steps
+BenchmarkPodChange/10000-2  1000  9598647 ns/op  1.000 calls  720 cpu-us  2.000 objects  0 readings  1.000 steps
+BenchmarkBurst/3000-services/concurrency-8-2  4  2959373927 ns/op  3000 calls  3000 objects  2.000 s-least  3.000 s-mean  3.247 s-worst
+BenchmarkStart-2  1  2959373927 ns/op  1 calls  0 calls-restart  1 readings-restart  5 s-applied  9 s-caches  0.5 s-restart
+`
+	want := []Figure{
+		{"one Pod of 1000 changes: processor time; calls, pools, members written, readings",
+			"0.60 ms, 1.00 of that with the fewest Pods; 1, 1, 1, 0", "< 1 ms, at most 1.2; 1, 1, 1, 0", ""},
+		{"one Pod of 10000 changes: processor time; calls, pools, members written, readings",
+			"0.72 ms, 1.20 of that with the fewest Pods; 1, 2, 1, 0", "< 1 ms, at most 1.2; 1, 1, 1, 0", ""},
+		{"3,000 Pods change at once, 5 ms a write: 3000 services, concurrency 8",
+			"3.00 s, at worst 3.25 s (1.5 times the least there can be, 2.00 s); 3000 writes", "< 3 s", ""},
+		{"100,000 Pods in 10,000 Services, an API server that costs nothing: first request to caches full", "9.00 s", "", ""},
+		{"… caches full to everything applied, no delay", "5.00 s (0.50 of it)", "< 10 s", ""},
+		{"… started anew, nothing changed: until every Service was looked at; calls that write, readings", "0.50 s; 0, 1", "writes: 0", ""},
+	}
+	if diff := cmp.Diff(want, changeFigures(parseBenchmarks(out))); diff != "" {
+		t.Error(diff)
+	}
+}

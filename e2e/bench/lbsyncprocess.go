@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -31,6 +32,7 @@ type moment struct {
 	// ConfigMaps of the watermark are Coordination and not Written.
 	Applications, Steps, Observations int
 	Written, Coordination             int64
+	Processor                         time.Duration // that this process has used since it began
 }
 
 const (
@@ -227,6 +229,10 @@ func (p *subject) counts() moment {
 
 func (p *subject) tell(what string, at time.Time) {
 	m := p.counts()
+	var used syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &used) == nil {
+		m.Processor = time.Duration(used.Utime.Nano() + used.Stime.Nano())
+	}
 	m.What, m.At = what, at
 	m.Applications -= p.base.Applications
 	m.Steps -= p.base.Steps
