@@ -148,6 +148,13 @@ func (l *Loop) finish(c *call) {
 	for _, key := range keys {
 		l.enter(key, c, states[model.ServiceKeyOf(key)], now)
 	}
+	for _, p := range c.changes.Pools {
+		if c.confirmed(p.Key) {
+			for _, key := range l.occupants.replace(l.pool(p.Key), p.New) {
+				l.enqueue(key)
+			}
+		}
+	}
 	l.picture.acknowledge(c.changes, c.confirmed, now)
 	for _, p := range c.changes.Pools {
 		f := l.failures.of(p.Key)

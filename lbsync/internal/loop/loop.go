@@ -91,6 +91,7 @@ type Loop struct {
 	// Owned by Run's goroutine.
 	cfg       Config
 	picture   picture
+	occupants *occupants
 	services  map[model.ServiceKey]*service
 	failures  failures
 	guards    guards

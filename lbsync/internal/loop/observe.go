@@ -133,6 +133,12 @@ func (l *Loop) read(observed providers.Observed, began, now time.Time) {
 	before, fresh := l.picture, newPicture(observed)
 	fresh.keepDates(before, now)
 	l.picture = fresh
+	var waited []model.ServiceKey
+	if l.occupants, waited = newOccupants(fresh, l.occupants); len(waited) > 0 {
+		for _, key := range waited {
+			l.enqueue(key)
+		}
+	}
 	l.ports.read(began)
 	switch {
 	case before == nil:

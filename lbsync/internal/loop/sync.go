@@ -2,6 +2,7 @@ package loop
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -95,7 +96,10 @@ func (l *Loop) plan(key model.ServiceKey, now time.Time) (providers.Changes, out
 func (l *Loop) build(key model.ServiceKey, view inventory.View, now time.Time) model.Output {
 	in := model.Input{
 		Instance: l.cfg.Instance, Service: view.Service, Endpoints: view.Endpoints, Nodes: view.Nodes,
-		Claimants: l.source.Claimants, Fate: l.source.Fate, PortRange: l.cfg.PortRange, NodeSelector: l.cfg.NodeSelector,
+		Claimants: l.source.Claimants, Occupants: func(address netip.AddrPort, protocol providers.Protocol, podUID string) []providers.Key {
+			return l.occupants.of(key, address, protocol, podUID)
+		},
+		Fate: l.source.Fate, PortRange: l.cfg.PortRange, NodeSelector: l.cfg.NodeSelector,
 		Capabilities: l.can, DrainLimit: l.cfg.DrainLimit, Now: now,
 	}
 	if l.cfg.DryRun {

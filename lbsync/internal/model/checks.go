@@ -36,7 +36,18 @@ func (b *builder) check(e Endpoint, m npl.Mapping) (Reason, string) {
 				member.Address, m.PodPort, o.PodPort, npl.Annotation)
 		}
 	}
+	if still := b.occupants(member); !isThere && len(still) > 0 {
+		return StillListed, fmt.Sprintf("%s is still a member of %s for the Pod that had it before; it enters when that one has left", member.Address, join(still))
+	}
 	return "", ""
+}
+
+// occupants returns the pools, other than this one, that lead to where a member would for another Pod.
+func (b *builder) occupants(m providers.MemberID) []providers.Key {
+	if b.in.Occupants == nil {
+		return nil
+	}
+	return slices.DeleteFunc(b.in.Occupants(m.Address, b.key.Protocol, m.UID), func(k providers.Key) bool { return k == b.key })
 }
 
 // has reports whether p is in the range.

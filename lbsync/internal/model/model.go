@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +21,8 @@ type Input struct {
 
 	// Claimants returns the Pods, as "namespace/name", other than the one with podUID, that rightfully claim c.
 	Claimants func(c Claim, podUID string) []string
+	// Occupants returns the pools that have, for another Pod than the one with podUID, a member at an address. Nil is none.
+	Occupants func(address netip.AddrPort, protocol providers.Protocol, podUID string) []providers.Key
 	// Fate says what became of a Pod that the Service does not select.
 	Fate func(uid string) Fate
 	// PortRange is where node ports are taken from. A Pod's mapping outside is good only if the Pod declares that host port.

@@ -22,6 +22,7 @@ const (
 	ForeignNodeAddress   Reason = "ForeignNodeAddress"   // the mapping's nodeIP is not an address of the Pod's Node
 	PortOutOfRange       Reason = "PortOutOfRange"       // the mapping's node port is none that npl-agent gives, and no hostPort of the Pod
 	Contested            Reason = "Contested"            // another Pod claims the same node port
+	StillListed          Reason = "StillListed"          // another pool has not let go of the node port yet, for the Pod that had it before
 	PoolFull             Reason = "PoolFull"             // the load balancer takes no more members in a pool
 )
 
@@ -29,13 +30,13 @@ const (
 func Reasons() []Reason {
 	return []Reason{
 		Contested, ForeignNodeAddress, InvalidAnnotation, MalformedAnnotation, NoAddress, NodeGone, NodeUnknown, NotPublished, PoolFull, PortOutOfRange,
-		TargetPortUnresolved,
+		StillListed, TargetPortUnresolved,
 	}
 }
 
 // Passing reports whether the reason is expected to go away by itself within moments, so that it deserves no Event.
 func (r Reason) Passing() bool {
-	return r == NotPublished || r == NodeUnknown || r == NodeGone || r == NoAddress
+	return r == NotPublished || r == NodeUnknown || r == NodeGone || r == NoAddress || r == StillListed
 }
 
 // Refusal is one Pod that is not a member of one pool, or not as it could be, and why.
@@ -57,7 +58,7 @@ func (r Refusal) Sentence() string {
 		return r.Message
 	case MalformedAnnotation:
 		return "its annotation cannot be read in full for the pool " + r.Key.String() + ": " + r.Message
-	case Contested, ForeignNodeAddress, NodeUnknown, PoolFull, PortOutOfRange:
+	case Contested, ForeignNodeAddress, NodeUnknown, PoolFull, PortOutOfRange, StillListed:
 		return "not a member of the pool " + r.Key.String() + " with this address: " + r.Message
 	default:
 		return "not a member of the pool " + r.Key.String() + ": " + r.Message
