@@ -116,6 +116,12 @@ func TestAttachedBackendsThatCannotBe(t *testing.T) {
 		}
 	}
 	b.reached(address, one)
+	if pool, there := d.attached(testKey("b"), "missing"); there {
+		t.Errorf("a backend that there is not is observed: %+v", pool)
+	}
+	if pool, there := d.attached(testKey("d"), "npl_b_shop_own_80"); there {
+		t.Errorf("our own backend is observed as somebody else's: %+v", pool)
+	}
 	if got := fmt.Sprint(b.servers(testKey("own"))); strings.Count(got, "npl_b") != 1 {
 		t.Errorf("our own backend has %s", got)
 	}

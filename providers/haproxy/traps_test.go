@@ -376,6 +376,9 @@ func TestTrapDescriptors(t *testing.T) {
 		t.Error("the worker is another one")
 	}
 	b.reached(address, one)
+	if file, err := p.files.Current(); err != nil || strings.Contains(string(file), key.Service) {
+		t.Errorf("the next restart would fail on this file, %v:\n%s", err, file)
+	}
 	b.write(b.cfg.ConfigFiles[0], string(text))
 	d.must(providertest.Diff(providers.State{}, service(key, b.vips[0], 81, one)))
 }
