@@ -1,0 +1,33 @@
+// Package remote holds the end-to-end tests of load balancers that lbsync writes from afar: the simulated Avi Controller and the simulated BIG-IP, each
+// with its data plane in front of a cluster.
+package remote
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/nplbridge/nplbridge/e2e/lab"
+)
+
+// theLab is the one that the tests share; the chart is installed in it.
+var theLab *lab.Lab
+
+func TestMain(m *testing.M) {
+	lab.Contain(func() int {
+		ctx := context.Background()
+		l, err := lab.Start(ctx, lab.Options{Nodes: 2, Progress: os.Stdout})
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "starting the lab of the remote load balancers:", err)
+			return 1
+		}
+		defer l.Close()
+		if err := l.InstallChart(ctx, "agent.config.withdrawGrace=1s"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		theLab = l
+		return m.Run()
+	})
+}
