@@ -21,18 +21,17 @@ func TestFenceClosesBeforeTheLeaseCanBeAnothers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client := fake.NewClientset()
-				var away atomic.Bool
-				var written time.Time
-				last := false
+				var away, last atomic.Bool
+				var written atomic.Pointer[time.Time]
 				client.PrependReactor("update", "leases", func(ktesting.Action) (bool, runtime.Object, error) {
-					switch {
-					case last:
+					if last.Load() {
 						return true, nil, apierrors.NewInternalError(errors.New("away"))
-					case away.Load():
-						last, written = true, time.Now()
+					}
+					now := time.Now()
+					written.Store(&now)
+					if away.Load() {
+						last.Store(true)
 						time.Sleep(slow) // it is written, and the answer takes its time
-					default:
-						written = time.Now()
 					}
 					return false, nil, nil
 				})
@@ -57,8 +56,9 @@ func TestFenceClosesBeforeTheLeaseCanBeAnothers(t *testing.T) {
 					if err != nil {
 						continue
 					}
-					if expires := written.Add(duration); last && (!until.Before(expires) || time.Since(written) > renew) {
-						t.Fatalf("%s after the Lease was written: open, until %s before it can be another's", time.Since(written), expires.Sub(until))
+					age, expires := time.Since(*written.Load()), written.Load().Add(duration)
+					if last.Load() && (!until.Before(expires) || age > renew) {
+						t.Fatalf("%s after the Lease was written: open, until %s before it can be another's", age, expires.Sub(until))
 					}
 				}
 				if open {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -98,7 +99,9 @@ func (m marks) Changed()                          {}
 type unreliable struct {
 	providers.Provider
 	lose, delay bool
-	late        []func()
+
+	mu   sync.Mutex
+	late []func()
 }
 
 func (u *unreliable) Apply(ctx context.Context, c providers.Changes) providers.Results {
@@ -111,7 +114,9 @@ func (u *unreliable) Apply(ctx context.Context, c providers.Changes) providers.R
 	}
 	switch {
 	case u.delay:
+		u.mu.Lock()
 		u.late = append(u.late, func() { u.Provider.Apply(context.WithoutCancel(ctx), c) })
+		u.mu.Unlock()
 		return lost()
 	case u.lose:
 		u.Provider.Apply(ctx, c)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,16 +55,36 @@ type desk struct {
 	client *fake.Clientset
 	source *source
 	p      *Publisher
-	writes []string // "seen held", with the second of each
 	start  time.Time
-	fail   error // of every call
+
+	mu     sync.Mutex
+	writes []string // "seen held", with the second of each
+	err    error    // of every call
+}
+
+// fail makes every call of the API server fail, until it is called with nil.
+func (d *desk) fail(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.err = err
+}
+
+// takeWrites returns what was written since the last call.
+func (d *desk) takeWrites() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := d.writes
+	d.writes = nil
+	return out
 }
 
 func newDesk(t *testing.T, objects ...runtime.Object) *desk {
 	d := &desk{t: t, client: fake.NewClientset(objects...), source: &source{}, start: time.Now()}
 	d.client.PrependReactor("*", "configmaps", func(a ktesting.Action) (bool, runtime.Object, error) {
-		if d.fail != nil {
-			return true, nil, d.fail
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.err != nil {
+			return true, nil, d.err
 		}
 		if w, is := a.(ktesting.UpdateAction); is && (a.GetVerb() == "create" || a.GetVerb() == "update") {
 			mark, err := watermark.Decode(w.GetObject().(*corev1.ConfigMap).Data[watermark.DataKey])
@@ -114,10 +135,9 @@ func (d *desk) pass(duration time.Duration) {
 // wrote checks what was written since the last call.
 func (d *desk) wrote(want ...string) {
 	d.t.Helper()
-	if !slices.Equal(d.writes, want) {
-		d.t.Errorf("wrote %q, want %q", d.writes, want)
+	if got := d.takeWrites(); !slices.Equal(got, want) {
+		d.t.Errorf("wrote %q, want %q", got, want)
 	}
-	d.writes = nil
 }
 
 func TestPublishes(t *testing.T) {
@@ -133,9 +153,11 @@ func TestPublishes(t *testing.T) {
 		d.wrote()
 		d.say("10", 0, false, 1) // the first is at once: the loop waits for it
 		d.wrote("10 1 at 0s")
+		d.source.mu.Lock()
 		if d.source.wakes != 2 {
 			t.Errorf("woken %d times, want once it was read and once it was written", d.source.wakes)
 		}
+		d.source.mu.Unlock()
 		d.pass(time.Hour)
 		d.say("20", 0, false, 1) // how far was seen is no news by itself
 		d.pass(time.Hour)
@@ -209,9 +231,9 @@ func TestNeverGoesBack(t *testing.T) {
 			t.Errorf("%+v, %v", m, err)
 		}
 		// Another leader wrote meanwhile: the fake does not compare versions, so the refusal is made up.
-		conflicts := 0
+		var conflicts atomic.Int32
 		d.client.PrependReactor("update", "configmaps", func(ktesting.Action) (bool, runtime.Object, error) {
-			if conflicts++; conflicts > 1 {
+			if conflicts.Add(1) > 1 {
 				return false, nil, nil
 			}
 			if err := d.client.Tracker().Update(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, published("200"), "ns"); err != nil {
@@ -227,8 +249,8 @@ func TestNeverGoesBack(t *testing.T) {
 		}
 		d.say("201", 6, true)
 		d.pass(time.Hour)
-		if len(d.writes) != 1 || !strings.HasPrefix(d.writes[0], "201 ") {
-			t.Errorf("wrote %v", d.writes)
+		if got := d.takeWrites(); len(got) != 1 || !strings.HasPrefix(got[0], "201 ") {
+			t.Errorf("wrote %v", got)
 		}
 		// It was deleted by hand, or by a cleanup that came too early.
 		if err := d.client.CoreV1().ConfigMaps("ns").Delete(t.Context(), d.p.Name, metav1.DeleteOptions{}); err != nil {
@@ -245,32 +267,30 @@ func TestNeverGoesBack(t *testing.T) {
 func TestFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t)
-		d.fail = apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "", errors.New("no"))
+		d.fail(apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "", errors.New("no")))
 		d.run()
 		d.say("10", 0, false)
 		d.pass(time.Minute)
 		if _, known := d.p.Last(); known {
 			t.Error("known though it could not be read")
 		}
-		d.fail = nil
+		d.fail(nil)
 		d.pass(time.Minute)
-		if len(d.writes) != 1 {
-			t.Errorf("wrote %v", d.writes)
+		if got := d.takeWrites(); len(got) != 1 {
+			t.Errorf("wrote %v", got)
 		}
-		d.writes = nil
-		d.fail = apierrors.NewInternalError(errors.New("no"))
+		d.fail(apierrors.NewInternalError(errors.New("no")))
 		d.say("11", 1, false, 1)
 		d.pass(10 * time.Minute)
 		if behind := testutil.ToFloat64(d.p.Metrics.behind); behind < 599 || behind > 601 {
 			t.Errorf("behind for %v s, want ten minutes", behind)
 		}
-		d.fail = nil
+		d.fail(nil)
 		d.pass(time.Minute)
-		if behind := testutil.ToFloat64(d.p.Metrics.behind); len(d.writes) != 1 || behind != 0 || testutil.ToFloat64(d.p.Metrics.failure) < 5 {
-			t.Errorf("wrote %v, behind for %v s", d.writes, behind)
+		if behind := testutil.ToFloat64(d.p.Metrics.behind); len(d.takeWrites()) != 1 || behind != 0 || testutil.ToFloat64(d.p.Metrics.failure) < 5 {
+			t.Errorf("not written once, or behind for %v s", behind)
 		}
 		// One that does not fit is not written, so nothing new is confirmed.
-		d.writes = nil
 		ports := make([]uint16, 20000)
 		for i := range ports {
 			ports[i] = uint16(i + 1)
@@ -287,9 +307,9 @@ func TestFailures(t *testing.T) {
 func TestFenced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t)
-		open := false
+		var open atomic.Bool
 		d.p.Fence = func() (time.Time, error) {
-			if !open {
+			if !open.Load() {
 				return time.Time{}, errors.New("the Lease is not ours")
 			}
 			return time.Now().Add(time.Second), nil
@@ -298,10 +318,10 @@ func TestFenced(t *testing.T) {
 		d.say("10", 0, false)
 		d.pass(time.Hour)
 		d.wrote()
-		open = true
+		open.Store(true)
 		d.pass(time.Minute)
-		if len(d.writes) != 1 {
-			t.Errorf("wrote %v", d.writes)
+		if got := d.takeWrites(); len(got) != 1 {
+			t.Errorf("wrote %v", got)
 		}
 	})
 }
