@@ -239,7 +239,7 @@ func TestTrapCommandLineIsFull(t *testing.T) {
 			return err
 		}
 		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-			return fmt.Errorf("client %d was answered: %v", len(others), err)
+			return fmt.Errorf("client %d was answered: %w", len(others), err)
 		}
 		return nil
 	}

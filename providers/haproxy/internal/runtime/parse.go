@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -145,9 +146,10 @@ func ParseServers(text string) ([]Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("show servers state: %w", err)
 	}
-	var servers []Server
+	servers := make([]Server, 0, strings.Count(rows, "\n"))
+	var fields []string
 	for line := range strings.Lines(rows) {
-		fields := strings.Fields(line)
+		fields = slices.AppendSeq(fields[:0], strings.FieldsSeq(line))
 		if len(fields) == 0 {
 			continue
 		}

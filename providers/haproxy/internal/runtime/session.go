@@ -183,13 +183,16 @@ func (s *Session) Current(ctx context.Context) error {
 func readReply(in *bufio.Reader) (string, error) {
 	var reply strings.Builder
 	for {
-		line, err := in.ReadString('\n')
-		if err != nil {
-			return "", err
-		}
-		reply.WriteString(line)
+		line, err := in.ReadSlice('\n')
+		reply.Write(line)
 		if reply.Len() > maxReply {
 			return "", fmt.Errorf("answer longer than %d bytes", maxReply)
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue // the rest of the line follows
+		}
+		if err != nil {
+			return "", err
 		}
 		next, err := in.Peek(2)
 		if err != nil {

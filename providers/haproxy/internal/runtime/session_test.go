@@ -191,3 +191,12 @@ func TestCurrent(t *testing.T) {
 		t.Errorf("the current worker: %v", err)
 	}
 }
+
+func TestLongLines(t *testing.T) {
+	long := strings.Repeat("x", 200<<10)
+	f := newFake(t, func(n int, _ string) (string, bool) { return []string{"a\n" + long + "\nb\n", "[4]: c\n"}[n], true })
+	results, err := f.dial(t).Run(t.Context(), []Command{Ask("show x"), Ready("b", "s")})
+	if err != nil || results[0].Text != "a\n"+long+"\nb" || results[1].Text != "[4]: c" {
+		t.Errorf("%v, %d bytes, then %q", err, len(results[0].Text), results[1].Text)
+	}
+}
