@@ -54,16 +54,15 @@ func TestDocs(t *testing.T) {
 func TestChart(t *testing.T) {
 	own := []string{
 		"instance", "identity", "leaseNamespace", "leaseName", "serviceType", "portRange", "addressPools", "kubeconfig", "statusSocket",
-		"providers", // the chart runs one HAProxy beside each lbsync
+		"providers", // the chart runs one load balancer
 		"haproxy.configFiles", "haproxy.dir", "haproxy.masterSocket", "haproxy.adminSocket", "haproxy.binary", "haproxy.stateFile",
 		"haproxy.caFile", "haproxy.certFile", "haproxy.keyFile", "haproxy.serverName", // of one on another host
 	}
-	for _, s := range table().Settings { // the chart runs lbsync beside HAProxy only, so far
-		if strings.HasPrefix(s.Key, "avi.") || strings.HasPrefix(s.Key, "bigip.") {
-			own = append(own, s.Key)
-		}
+	different := []string{
+		"logFormat", statusAddress,
+		"avi.passwordFile", "avi.caFile", "bigip.passwordFile", "bigip.caFile", // of the Secret that the chart mounts
 	}
-	settingstest.Chart(t, "../../charts/nplbridge", "lbsync", table(), own, []string{"logFormat", statusAddress})
+	settingstest.Chart(t, "../../charts/nplbridge", "lbsync", table(), own, different)
 }
 
 // A change of settings that lbsync follows while it runs does not restart it; any other does.

@@ -43,6 +43,17 @@ var (
 	}
 	lbsyncPolicy  = policy("lbsync")
 	besideObjects = []string{"ConfigMap nplbridge-haproxy", "ConfigMap nplbridge-lbsync", "Deployment nplbridge-lbsync"}
+	aloneObjects  = []string{"ConfigMap nplbridge-lbsync", "Deployment nplbridge-lbsync"}
+)
+
+// What is needed for a load balancer that lbsync writes from afar.
+var (
+	aviValues = []string{
+		"lbsync.config.provider=avi", "lbsync.config.avi.url=https://avi", "lbsync.config.avi.username=u", "lbsync.existingSecret=account",
+	}
+	bigipValues = []string{
+		"lbsync.config.provider=bigip", "lbsync.config.bigip.urls={https://a,https://b}", "lbsync.config.bigip.username=u", "lbsync.existingSecret=account",
+	}
 )
 
 const antrea = "system:serviceaccount:kube-system:antrea-agent"
@@ -65,6 +76,8 @@ func TestObjects(t *testing.T) {
 			[]string{"lbsync.placement=external", "lbsync.tokenSecret=true"},
 			[][]string{agentObjects, agentPolicy, writerPolicy, lbsyncRights, lbsyncPolicy, {"Secret nplbridge-lbsync-token"}},
 		},
+		"Avi":           {aviValues, [][]string{agentObjects, agentPolicy, writerPolicy, lbsyncRights, lbsyncPolicy, aloneObjects}},
+		"BIG-IP":        {bigipValues, [][]string{agentObjects, agentPolicy, writerPolicy, lbsyncRights, lbsyncPolicy, aloneObjects}},
 		"another agent": {[]string{"agent.enabled=false"}, [][]string{lbsyncRights, lbsyncPolicy, besideObjects}},
 		"Antrea's agent": {
 			[]string{"agent.enabled=false", "admissionPolicies.annotationWriters={" + antrea + "}"},
@@ -290,6 +303,14 @@ func TestSchemaRefuses(t *testing.T) {
 		"agnet.enabled=false":             "agnet",
 		"lbsync.config.providerName=A_B":  "/lbsync/config/providerName",
 		"lbsync.config.haproxy.binary=no": "binary",
+
+		"lbsync.config.avi.url=http://a":         "/lbsync/config/avi/url",
+		"lbsync.config.avi.rate=0":               "/lbsync/config/avi/rate",
+		"lbsync.config.avi.password=p":           "password",
+		"lbsync.config.avi.passwordFile=p":       "/lbsync/config/avi/passwordFile",
+		"lbsync.config.bigip.urls={a}":           "/lbsync/config/bigip/urls/0",
+		"lbsync.config.bigip.routeDomain=x":      "/lbsync/config/bigip/routeDomain",
+		"lbsync.config.bigip.foreignMembers=ask": "/lbsync/config/bigip/foreignMembers",
 	} {
 		if out, err := template(t, set); err == nil || !strings.Contains(out, want) {
 			t.Errorf("--set %s: %v, the message does not name %s:\n%.300s", set, err, want, out)

@@ -79,13 +79,17 @@ readinessProbe:
 
 {{- define "nplbridge.lbsync.settings" -}}
 {{- $fullname := include "nplbridge.fullname" . -}}
-{{- $haproxy := merge (dict
+{{- $provider := .Values.lbsync.config.provider -}}
+{{- $own := deepCopy (get .Values.lbsync.config $provider) -}}
+{{- if eq $provider "haproxy" -}}
+{{- $own = merge (dict
       "configFiles" (list "/etc/haproxy/haproxy.cfg")
       "dir" "/var/lib/nplbridge/npl.d"
       "masterSocket" "/run/haproxy/master.sock"
       "adminSocket" "/run/haproxy/admin.sock"
       "binary" ""
-    ) (deepCopy .Values.lbsync.config.haproxy) -}}
+    ) $own -}}
+{{- end -}}
 {{ merge (dict
       "instance" (printf "%s/%s" .Release.Namespace .Release.Name)
       "leaseNamespace" .Release.Namespace
@@ -93,8 +97,28 @@ readinessProbe:
       "serviceType" .Values.serviceType
       "portRange" .Values.agent.config.portRange
       "addressPools" .Values.addressPools
-      "haproxy" $haproxy
-    ) (deepCopy (omit .Values.lbsync.config "haproxy")) | toYaml }}
+      $provider $own
+    ) (deepCopy (omit .Values.lbsync.config "haproxy" "avi" "bigip")) | toYaml }}
+{{- end }}
+
+{{/* Whether lbsync is alone in its Pod: "true" or nothing. */}}
+{{- define "nplbridge.lbsync.alone" -}}
+{{- if ne .Values.lbsync.config.provider "haproxy" }}true{{ end -}}
+{{- end }}
+
+{{/* Says what provider avi or bigip cannot do without. */}}
+{{- define "nplbridge.lbsync.check" -}}
+{{- $provider := .Values.lbsync.config.provider -}}
+{{- if include "nplbridge.lbsync.alone" . -}}
+{{- $own := get .Values.lbsync.config $provider -}}
+{{- $at := printf "lbsync.config.%s" $provider -}}
+{{- if not (or $own.url $own.urls) }}{{ fail (printf "%s.%s is empty: give https://host of the load balancer" $at (ternary "url" "urls" (eq $provider "avi"))) }}{{ end -}}
+{{- if not $own.username }}{{ fail (printf "%s.username is empty: give the account that lbsync has on the load balancer" $at) }}{{ end -}}
+{{- $files := printf "/etc/nplbridge/%s/" $provider -}}
+{{- range $key := list "passwordFile" "tokenFile" "caFile" -}}
+{{- if and (not $.Values.lbsync.existingSecret) (hasPrefix $files (get $own $key | default "")) }}{{ fail (printf "lbsync.existingSecret is empty, and %s.%s is a file of it: name a Secret, or set it to nothing" $at $key) }}{{ end -}}
+{{- end -}}
+{{- end -}}
 {{- end }}
 
 {{/* The settings that lbsync does not follow while it runs. */}}
