@@ -37,7 +37,7 @@ demo: deps ## the main job on real parts, PROVIDER=haproxy, avi or bigip; ONESHO
 
 bench: deps ## measure, print and never fail on a number: in the lab, then the packages
 	go run ./e2e/cmd/bench
-	go test -run '^$$' -bench . -benchmem ./agent/... ./lbsync/... ./providers/...
+	go test -run '^$$' -bench . -benchmem ./agent/... ./lbsync/internal/... ./providers/...
 
 kubectl: ## talk to the running lab: make kubectl ARGS='get pods -A' (LAB=name where several run)
 	@go run ./e2e/cmd/lab kubectl $(if $(LAB),--name $(LAB)) -- $(ARGS)
