@@ -13,6 +13,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -21,11 +22,11 @@ import (
 	"github.com/nplbridge/nplbridge/e2e/lab/internal/network"
 )
 
-// The management address of a simulated load balancer, on its host only, and the one account there.
-const (
-	managementAddress = "127.0.0.1:9443"
-	simulatorUser     = "lbsync"
-)
+// managementAddress is where a simulated load balancer serves its API. lbsync in the cluster reaches it, too.
+var managementAddress = netip.AddrPortFrom(network.LoadBalancerAddresses()[0], 9443).String()
+
+// simulatorUser is the one account there.
+const simulatorUser = "lbsync"
 
 // What the simulators begin with: the Controller takes VIPs out of a network of its own, the device has a partition for lbsync and one for others.
 const (
@@ -71,6 +72,12 @@ func (b *LoadBalancer) Password() (string, error) {
 	content, err := os.ReadFile(b.file("password"))
 	return strings.TrimSpace(string(content)), err
 }
+
+// CA is the certificate that signed the one of a simulated load balancer, in PEM form.
+func (b *LoadBalancer) CA() ([]byte, error) { return os.ReadFile(b.file("ca.crt")) }
+
+// SimulatorUser is the name of the account.
+func (b *LoadBalancer) SimulatorUser() string { return simulatorUser }
 
 // SimulatorPID is the process ID of a simulated load balancer.
 func (b *LoadBalancer) SimulatorPID() int { return b.balancer.Current().PID() }

@@ -14,6 +14,9 @@ import (
 // theLab is the one that the tests share; the chart is installed in it.
 var theLab *lab.Lab
 
+// chartValues are those that hold throughout.
+var chartValues = []string{"agent.config.withdrawGrace=1s"}
+
 func TestMain(m *testing.M) {
 	lab.Contain(func() int {
 		ctx := context.Background()
@@ -23,7 +26,7 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		defer l.Close()
-		if err := l.InstallChart(ctx, "agent.config.withdrawGrace=1s"); err != nil {
+		if err := l.InstallChart(ctx, chartValues...); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}

@@ -50,6 +50,7 @@ func tell(t *testing.T, kind lab.Kind) {
 		{"calls are counted", (*site).counted},
 		{"nothing stays behind", (*site).removed},
 		{"the password is nowhere", (*site).secret},
+		{"the chart runs lbsync", (*site).byChart},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			s.t = t
@@ -86,6 +87,9 @@ func (s *site) served() {
 	}
 	if !slices.Contains(svc.Finalizers, "nplbridge.io/cleanup") {
 		s.t.Errorf("finalizers %q", svc.Finalizers)
+	}
+	if out, err := s.lb.LBSync(s.t.Context(), "check"); err != nil {
+		s.t.Errorf("%v\n%s", err, out)
 	}
 	s.hasCondition("web", "nplbridge.io/Accepted", "True")
 	s.hasCondition("web", "nplbridge.io/Programmed", "True")
