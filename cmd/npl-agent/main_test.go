@@ -31,7 +31,8 @@ func TestDocs(t *testing.T) {
 
 func TestChart(t *testing.T) {
 	own := []string{"nodeName", "kubeconfig", "statusSocket", "watermarkNamespace"}
-	settingstest.Chart(t, "../../charts/nplbridge", "agent", table(), own, []string{"logFormat"})
+	differs := []string{"logFormat", "coolDown", "portReuse"} // the last two follow whether the chart has an lbsync
+	settingstest.Chart(t, "../../charts/nplbridge", "agent", table(), own, differs)
 }
 
 func execute(args ...string) (string, error) {

@@ -35,6 +35,7 @@ var (
 		"ClusterRole nplbridge-agent", "ClusterRoleBinding nplbridge-agent", "ConfigMap nplbridge-agent",
 		"DaemonSet nplbridge-agent", "ServiceAccount nplbridge-agent",
 	}
+	agentWaits   = []string{"Role nplbridge-agent", "RoleBinding nplbridge-agent"} // for watermarks
 	agentPolicy  = policy("agent")
 	writerPolicy = policy("writers")
 	lbsyncRights = []string{
@@ -67,28 +68,32 @@ func TestObjects(t *testing.T) {
 		set  []string
 		want [][]string
 	}{
-		"default": {nil, [][]string{agentObjects, agentPolicy, writerPolicy, lbsyncRights, lbsyncPolicy, besideObjects}},
+		"default": {nil, [][]string{agentObjects, agentWaits, agentPolicy, writerPolicy, lbsyncRights, lbsyncPolicy, besideObjects}},
 		"external": {
 			[]string{"lbsync.placement=external"},
-			[][]string{agentObjects, agentPolicy, writerPolicy, lbsyncRights, lbsyncPolicy},
+			[][]string{agentObjects, agentWaits, agentPolicy, writerPolicy, lbsyncRights, lbsyncPolicy},
 		},
 		"external with a token": {
 			[]string{"lbsync.placement=external", "lbsync.tokenSecret=true"},
-			[][]string{agentObjects, agentPolicy, writerPolicy, lbsyncRights, lbsyncPolicy, {"Secret nplbridge-lbsync-token"}},
+			[][]string{agentObjects, agentWaits, agentPolicy, writerPolicy, lbsyncRights, lbsyncPolicy, {"Secret nplbridge-lbsync-token"}},
 		},
-		"Avi":           {aviValues, [][]string{agentObjects, agentPolicy, writerPolicy, lbsyncRights, lbsyncPolicy, aloneObjects}},
-		"BIG-IP":        {bigipValues, [][]string{agentObjects, agentPolicy, writerPolicy, lbsyncRights, lbsyncPolicy, aloneObjects}},
+		"Avi":           {aviValues, [][]string{agentObjects, agentWaits, agentPolicy, writerPolicy, lbsyncRights, lbsyncPolicy, aloneObjects}},
+		"BIG-IP":        {bigipValues, [][]string{agentObjects, agentWaits, agentPolicy, writerPolicy, lbsyncRights, lbsyncPolicy, aloneObjects}},
 		"another agent": {[]string{"agent.enabled=false"}, [][]string{lbsyncRights, lbsyncPolicy, besideObjects}},
 		"Antrea's agent": {
 			[]string{"agent.enabled=false", "admissionPolicies.annotationWriters={" + antrea + "}"},
 			[][]string{writerPolicy, lbsyncRights, lbsyncPolicy, besideObjects},
 		},
 		"agent alone": {[]string{"lbsync.enabled=false"}, [][]string{agentObjects, agentPolicy, writerPolicy}},
+		"agent that must not wait": {
+			[]string{"agent.config.portReuse=coolDown"},
+			[][]string{agentObjects, agentPolicy, writerPolicy, lbsyncRights, lbsyncPolicy, besideObjects},
+		},
 		"agent that must wait": {
 			[]string{"lbsync.enabled=false", "agent.config.portReuse=confirmed"},
-			[][]string{agentObjects, agentPolicy, writerPolicy, {"Role nplbridge-agent", "RoleBinding nplbridge-agent"}},
+			[][]string{agentObjects, agentWaits, agentPolicy, writerPolicy},
 		},
-		"without policies": {[]string{"admissionPolicies.enabled=false"}, [][]string{agentObjects, lbsyncRights, besideObjects}},
+		"without policies": {[]string{"admissionPolicies.enabled=false"}, [][]string{agentObjects, agentWaits, lbsyncRights, besideObjects}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := slices.Sorted(slices.Values(slices.Concat(test.want...)))
@@ -135,7 +140,7 @@ func TestRights(t *testing.T) {
 			t.Errorf("%s is bound as %v to %v", name, binding.RoleRef, binding.Subjects)
 		}
 	}
-	lease := only(t, objects, every[*rbacv1.Role])
+	lease := only(t, objects, func(r *rbacv1.Role) bool { return r.Name == "nplbridge-lbsync" })
 	want := []rbacv1.PolicyRule{
 		rule("coordination.k8s.io", "leases", "create"),
 		rule("coordination.k8s.io", "leases", "get update delete", "nplbridge-lbsync"),

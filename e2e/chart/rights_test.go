@@ -151,7 +151,7 @@ func TestCheckAsksForTheChartsRights(t *testing.T) {
 	// Without the cluster's identity the agent waits half a minute for it.
 	grant(t, ns, "default", rule("", "namespaces", "get", metav1.NamespaceSystem))
 	for name, test := range map[string]struct{ set, flags []string }{
-		"default":   {},
+		"coolDown":  {nil, []string{"--port-reuse=coolDown"}},
 		"confirmed": {[]string{"agent.config.portReuse=confirmed"}, []string{"--port-reuse=confirmed", "--watermark-namespace=" + systemNamespace}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -73,8 +73,17 @@ readinessProbe:
 {{- end }}
 
 {{/* The settings files. The programs follow some settings while they run; a change of those alone restarts nothing. */}}
+{{- define "nplbridge.agent.portReuse" -}}
+{{- .Values.agent.config.portReuse | default (ternary "confirmed" "coolDown" .Values.lbsync.enabled) }}
+{{- end }}
+
 {{- define "nplbridge.agent.settings" -}}
-{{ merge (dict "watermarkNamespace" .Release.Namespace) (deepCopy .Values.agent.config) | toYaml }}
+{{- $reuse := include "nplbridge.agent.portReuse" . -}}
+{{ merge (dict
+      "watermarkNamespace" .Release.Namespace
+      "portReuse" $reuse
+      "coolDown" (.Values.agent.config.coolDown | default (ternary "1m" "5m" (eq $reuse "confirmed")))
+    ) (deepCopy .Values.agent.config) | toYaml }}
 {{- end }}
 
 {{- define "nplbridge.lbsync.settings" -}}
