@@ -27,6 +27,9 @@ func tell(t *testing.T, kind lab.Kind) {
 		t.Fatal(err)
 	}
 	defer theLab.StopLoadBalancer()
+	if err := theLab.StartLoadBalancer(t.Context()); err == nil || theLab.LoadBalancer().Kind() != kind {
+		t.Errorf("a second load balancer: %v", err)
+	}
 	s := &site{View: view.View{Lab: theLab, Namespace: string(kind)}, t: t, lb: theLab.LoadBalancer()}
 	s.must(s.lb.ConfigureLBSync(t.Context(), "resync=10s", "bigip.saveDelay=1s"))
 	s.must(theLab.Apply(t.Context(), "{apiVersion: v1, kind: Namespace, metadata: {name: "+s.Namespace+"}}"))
