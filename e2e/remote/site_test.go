@@ -185,6 +185,8 @@ type request struct {
 	status       int
 }
 
+func (r request) String() string { return fmt.Sprint(r.method, " ", r.status, " ", r.path) }
+
 // calls are those that the simulator was sent since an earlier number of them.
 func (s *site) calls(since int) []request {
 	var out []request
