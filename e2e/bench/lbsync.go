@@ -98,8 +98,8 @@ func (p *process) next(r *runner, what string) (m moment, err error) {
 		return m, fmt.Errorf("lbsync told the moment %q and not %q", m.What, what)
 	}
 	rss, peak, err := p.memory()
-	r.say("lbsync: %s at %s; processor time %s; RSS %s, peak %s; %d steps in %d calls, %d writes to Kubernetes", what, seconds(m.At.Sub(p.began)),
-		seconds(m.Processor), mib(rss), mib(peak), m.Steps, m.Applications, m.Written)
+	r.say("lbsync: %s at %s; processor time %s; RSS %s, peak %s; %d steps in %d calls, %d refused; %d writes to Kubernetes", what, seconds(m.At.Sub(p.began)),
+		seconds(m.Processor), mib(rss), mib(peak), m.Steps, m.Applications, m.Refused, m.Written)
 	return m, err
 }
 
@@ -155,7 +155,8 @@ func (p *process) measure(ctx context.Context, r *runner) ([]Figure, error) {
 		{What: "caches full to the first complete model", Measured: within(model.Sub(caches), 10*time.Second), Expected: "< 10 s"},
 		{What: "caches full to everything applied", Measured: fmt.Sprintf("%s, %s of lbsync's own processor time", seconds(applied.Sub(caches)),
 			seconds(at[momentApplied].Processor-at[momentCaches].Processor))},
-		{What: "process started to everything applied, no delay", Measured: seconds(applied.Sub(p.began))},
+		{What: "process started to everything applied, no delay", Measured: fmt.Sprintf("%s, %d calls, %d ports refused",
+			seconds(applied.Sub(p.began)), at[momentApplied].Applications, at[momentApplied].Refused)},
 		{What: "process started to every status written", Measured: fmt.Sprintf("%s, %d requests", seconds(at[momentRested].At.Sub(p.began)), at[momentRested].Written)},
 		{What: "RSS, peak at the first list", Measured: mib(peaks[momentCaches])},
 		{What: "RSS, peak when everything is applied", Measured: mib(peaks[momentApplied])},

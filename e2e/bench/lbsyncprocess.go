@@ -32,6 +32,7 @@ type moment struct {
 	// ConfigMaps of the watermark are Coordination and not Written.
 	Applications, Steps, Observations int
 	Written, Coordination             int64
+	Refused                           int           // Service ports that the load balancer did not take, at any time since the process began
 	Processor                         time.Duration // that this process has used since it began
 }
 
@@ -82,7 +83,11 @@ func ServeInMemory(ctx context.Context, kubeconfig string, members int, in io.Re
 	if _, err := in.Read(make([]byte, 1)); err != nil {
 		return err
 	}
-	return p.run(ctx, "second", p.second)
+	if err := p.run(ctx, "second", p.second); err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, in) // until the last moment was read, and the memory beside it
+	return err
 }
 
 // subject is the process that is measured.
@@ -95,9 +100,10 @@ type subject struct {
 	written, coordination atomic.Int64
 	base                  moment // counts when the run began
 
-	mu                 sync.Mutex
-	largest, added     int // pools in one call, members in all
-	modelAt, appliedAt time.Time
+	mu      sync.Mutex
+	largest int // number of pools in one call
+	modelAt time.Time
+	refused int
 }
 
 // counter counts what is written to the API server.
@@ -122,29 +128,38 @@ func coordinates(path string) bool {
 	return strings.Contains(path, "/leases") || strings.Contains(path, "/configmaps")
 }
 
-// recorder notes when the load balancer is told of the most pools at once, and when it has as many members as it is to get.
+// recorder notes when the load balancer is told of the most pools at once, and what it did not take.
 type recorder struct {
 	providers.Provider
 	*subject
 }
 
 func (r recorder) Apply(ctx context.Context, changes providers.Changes) providers.Results {
-	now := time.Now()
+	r.mu.Lock()
+	if len(changes.Pools) > r.largest {
+		r.largest, r.modelAt = len(changes.Pools), time.Now()
+	}
+	r.mu.Unlock()
 	results := r.Provider.Apply(ctx, changes)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(changes.Pools) > r.largest {
-		r.largest, r.modelAt = len(changes.Pools), now
-	}
-	for _, c := range changes.Pools {
-		if err, attempted := results[c.Key]; attempted && err == nil && c.New != nil {
-			r.added += len(c.Members)
+	for _, err := range results {
+		if err != nil {
+			r.refused++
 		}
 	}
-	if r.added >= r.members && r.appliedAt.IsZero() {
-		r.appliedAt = time.Now()
-	}
 	return results
+}
+
+// onLoadBalancer counts the members that are there.
+func (p *subject) onLoadBalancer() (n int) {
+	if p.lb.Writes() < p.members { // to count them is not free
+		return 0
+	}
+	for _, pool := range p.lb.State().Pools {
+		n += len(pool.Members)
+	}
+	return n
 }
 
 // run runs a Syncer until f returns.
@@ -170,18 +185,20 @@ func (p *subject) first(ctx context.Context, s *lbsync.Syncer) error {
 	}
 	p.tell(momentCaches, time.Now())
 	err := until(ctx, func() error {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.appliedAt.IsZero() {
-			return fmt.Errorf("%d of %d members", p.added, p.members)
+		if n := p.onLoadBalancer(); n < p.members {
+			return fmt.Errorf("%d of %d members", n, p.members)
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	p.tell(momentModel, p.modelAt)
-	p.tell(momentApplied, p.appliedAt)
+	now := time.Now()
+	p.mu.Lock()
+	modelAt := p.modelAt
+	p.mu.Unlock()
+	p.tell(momentModel, modelAt)
+	p.tell(momentApplied, now)
 	return p.rest(ctx, momentRested)
 }
 
@@ -239,6 +256,9 @@ func (p *subject) tell(what string, at time.Time) {
 	m.Observations -= p.base.Observations
 	m.Written -= p.base.Written
 	m.Coordination -= p.base.Coordination
+	p.mu.Lock()
+	m.Refused = p.refused
+	p.mu.Unlock()
 	_ = p.out.Encode(m) // without a reader nobody misses it
 }
 
@@ -252,7 +272,7 @@ func until(ctx context.Context, f func() error) error {
 		select {
 		case <-ctx.Done():
 			return errors.Join(ctx.Err(), err)
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }
