@@ -72,6 +72,8 @@ func mayImport(path string) []string {
 		return []string{"providers"}
 	case in(path, "cmd"):
 		return []string{"cmd", "agent", "lbsync", "providers"}
+	case in(path, "e2e/bench"): // it runs lbsync in front of a load balancer in memory
+		return []string{"e2e", "agent/npl", "agent/watermark", "lbsync", "providers"}
 	case in(path, "e2e"):
 		return []string{"e2e", "agent/npl", "agent/watermark", "providers"}
 	case in(path, ".ci"):

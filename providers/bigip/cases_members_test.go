@@ -147,7 +147,7 @@ func TestBIGIP26WhatTheOperatorSetStays(t *testing.T) {
 	next := web(key(0), "192.0.2.10", append(members(3, 9), drained(member(2)))...)
 	b.ResetCounters()
 	b.bring(p, now, next)
-	if w := b.writes(); len(w) != 1 || w[0].Method != "PATCH" || !strings.Contains(w[0].Body, `"members"`) {
+	if w := b.writes(); len(w) != 1 || w[0].Method != http.MethodPatch || !strings.Contains(w[0].Body, `"members"`) {
 		t.Errorf("not one PATCH of all members:\n%s", lines(w))
 	}
 	pool := b.admin("GET", b.poolPath(key(0)), nil)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 
@@ -277,9 +278,7 @@ func (d *device) writeHelper(ctx context.Context, inv *inventory, k providers.Ke
 			return nil
 		}
 	} else {
-		for name, value := range h.fields {
-			fields[name] = value
-		}
+		maps.Copy(fields, h.fields)
 		now = helperObject{Name: h.name, FullPath: d.names.path(h.name), Metadata: d.names.mark(metadatum{Name: markKey, Value: k.String()})}
 		fields["name"], fields["partition"], fields["metadata"], fields["description"] = h.name, d.cfg.Partition, now.Metadata, "made by nplbridge"
 	}

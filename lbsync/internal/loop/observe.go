@@ -2,6 +2,7 @@ package loop
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"go.uber.org/zap"
@@ -227,9 +228,7 @@ func (l *Loop) attachedPools() map[providers.Key]string {
 		}
 	}
 	for _, s := range l.services {
-		for key, name := range s.attached {
-			out[key] = name
-		}
+		maps.Copy(out, s.attached)
 	}
 	return out
 }

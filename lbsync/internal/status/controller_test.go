@@ -317,7 +317,7 @@ func TestEveryWrongAnnotation(t *testing.T) {
 			t.Errorf("%s is not tried wrong", word.Name)
 		}
 	}
-	wrong["nplbridge.io/algoritm"] = []string{"RoundRobin"}   // no such word
+	wrong["nplbridge.io/algo-rithm"] = []string{"RoundRobin"} // no such word
 	wrong["nginx.nplbridge.io/workers"] = []string{"1"}       // no such kind
 	wrong["spec.loadBalancerIP"] = []string{"nowhere", "::1"} // fields
 	wrong["spec.loadBalancerSourceRanges"] = []string{"everybody"}

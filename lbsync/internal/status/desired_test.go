@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -90,7 +91,7 @@ func (f facts) with(name string, assigned addrs, r loop.Report, edits ...func(*s
 	for _, e := range edits {
 		e(&on)
 	}
-	f.on = append(f.on[:len(f.on):len(f.on)], on)
+	f.on = append(slices.Clip(f.on), on)
 	return f
 }
 

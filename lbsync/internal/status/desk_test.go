@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
-	"strings"
 	"testing"
 
 	"go.uber.org/zap/zaptest"
@@ -251,7 +249,3 @@ func there(vips ...string) loop.Report {
 }
 
 var gone = loop.Report{Gone: true}
-
-func contains(list []string, part string) bool {
-	return slices.ContainsFunc(list, func(s string) bool { return strings.Contains(s, part) })
-}

@@ -82,9 +82,9 @@ func entry(s *corev1.Service, on served, addr netip.Addr, f facts) corev1.LoadBa
 func portError(on served, p loop.PortReport, addr netip.Addr, f facts) *string {
 	switch {
 	case p.Unsupported:
-		return ptr.To(portErrorPrefix + cannot(on, p, f).reason)
+		return new(portErrorPrefix + cannot(on, p, f).reason)
 	case p.Problem != "" && p.Kind != "" && !passes(p.Kind) && !slices.Contains(p.VIPs, addr):
-		return ptr.To(portErrorPrefix + reasonProviderPrefix + string(p.Kind))
+		return new(portErrorPrefix + reasonProviderPrefix + string(p.Kind))
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -203,9 +204,7 @@ func (c *Client) exchange(ctx context.Context, r rest.Request, tries int) (json.
 			return nil, err
 		}
 		r.Header = t.header.Clone()
-		for name, values := range extra {
-			r.Header[name] = values
-		}
+		maps.Copy(r.Header, extra)
 		var answer rest.Response
 		cut := 0
 		err = c.patiently(ctx, tries, func() (*StatusError, error) {
