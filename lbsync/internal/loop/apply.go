@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -210,12 +211,13 @@ func (l *Loop) enter(key providers.Key, c *call, wanted providers.State, now tim
 		l.failures.clear(key)
 		return
 	}
+	previous := l.failures.of(key)
 	f := l.failures.set(key, err, now)
 	f.unsure = f.unsure && attempted
 	f.pool, f.virtual = findPool(wanted, key), findVirtualServer(wanted, key)
 	f.tried = l.misleading(c.changes, key)
 	level := zap.WarnLevel
-	if f.waits {
+	if f.waits || f.repeats(previous) {
 		level = zap.DebugLevel
 	}
 	l.log.Log(level, "the load balancer did not take a change", zap.String("pool", key.String()), zap.String("kind", string(f.kind)),
@@ -235,7 +237,7 @@ func (l *Loop) intend(key model.ServiceKey, c providers.Changes) {
 		delete(l.planned, key)
 		return
 	}
-	l.planned[key] = c
+	l.planned[key] = providers.Changes{Pools: slices.Clone(c.Pools), VirtualServers: slices.Clone(c.VirtualServers)} // a call sorts its own
 }
 
 // acknowledged takes out of what is wanted and not there what is there now.

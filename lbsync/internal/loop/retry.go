@@ -100,16 +100,29 @@ func nextFailure(previous *failure, err error, now time.Time) *failure {
 	return f
 }
 
-// reconsider ends the wait of a change that was refused for what it is, when it is another one now.
+// reconsider ends the wait of a change that was refused for what it is, when it is another one now. Members do not count: they come and go
+// with every Pod, and would have the load balancer refuse the same thing again each time.
 func (f *failure) reconsider(pool *providers.Pool, vs *providers.VirtualServer, now time.Time) {
 	if f.kind != providers.Rejected || f.until.Before(now) ||
-		plan.EqualPools(f.pool, pool) && plan.EqualVirtualServers(f.virtual, vs) {
+		plan.EqualPools(withoutMembers(f.pool), withoutMembers(pool)) && plan.EqualVirtualServers(f.virtual, vs) {
 		return
 	}
 	f.until, f.pool, f.virtual = now, pool, vs
 	if f.pace != nil {
 		f.pace.Reset()
 	}
+}
+
+func withoutMembers(pool *providers.Pool) *providers.Pool {
+	if pool == nil {
+		return nil
+	}
+	return &providers.Pool{Key: pool.Key, Attached: pool.Attached, Settings: pool.Settings}
+}
+
+// repeats reports whether the failure says what previous, which may be nil, has said.
+func (f *failure) repeats(previous *failure) bool {
+	return previous != nil && f.kind == previous.kind && f.err.Error() == previous.err.Error()
 }
 
 // hurry ends the wait of a change that is to remove members which lead to another Pod, unless the attempt that failed was to do so.

@@ -5,6 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/nplbridge/nplbridge/lbsync/internal/model"
 	"github.com/nplbridge/nplbridge/providers"
 )
 
@@ -24,5 +28,45 @@ func TestPlannedWaitsDoNotGrow(t *testing.T) {
 	f = nextFailure(f, &providers.Error{Kind: providers.Throttled, What: "reload", Err: errors.New("too many requests")}, now)
 	if f.waits || !f.until.After(now) {
 		t.Errorf("a load balancer's own refusal: waits %v until %v, want a back-off after %v", f.waits, f.until, now)
+	}
+}
+
+// Pods come and go while a load balancer refuses what their Service asks for: nothing is asked of it again for that, and it is told once.
+func TestRefusedDespiteNewMembers(t *testing.T) {
+	r := newRig(t)
+	core, logs := observer.New(zap.WarnLevel)
+	r.loop.log = zap.New(core)
+	r.service("a")
+	r.lb.FailKey(keyOf("a"), &providers.Error{Kind: providers.Rejected, What: "change", Err: errors.New("no such monitor")})
+	r.pod("a", 0)
+	r.cycle()
+	applied, observed := r.lb.Applications(), r.lb.Observations()
+	for n := range 5 {
+		r.pod("a", n+1)
+		r.pass(10 * time.Millisecond)
+	}
+	if more := r.lb.Applications() - applied; more != 0 {
+		t.Errorf("applied %d times for new members", more)
+	}
+	if more := r.lb.Observations() - observed; more > 1 { // one after the failure itself
+		t.Errorf("observed %d times for new members", more)
+	}
+	r.pass(time.Minute)
+	if r.lb.Applications() == applied {
+		t.Error("never tried again")
+	}
+	if n := logs.FilterMessage("the load balancer did not take a change").Len(); n != 1 {
+		t.Errorf("told %d times of the same refusal", n)
+	}
+
+	applied = r.lb.Applications()
+	r.lb.FailKey(keyOf("a"), &providers.Error{Kind: providers.Rejected, What: "change", Err: errors.New("no such profile")})
+	r.service("a", func(s *model.Service) { s.Wishes.Pool.Algorithm = providers.LeastConnections })
+	r.pass(10 * time.Millisecond)
+	if r.lb.Applications() == applied {
+		t.Error("another setting is not tried at once")
+	}
+	if n := logs.FilterMessage("the load balancer did not take a change").Len(); n != 2 {
+		t.Errorf("told %d times of two refusals", n)
 	}
 }
