@@ -272,3 +272,35 @@ func TestReload(t *testing.T) {
 		t.Errorf("an invalid configuration: %v, resync %s", err, s.settings.Load().Resync)
 	}
 }
+
+// panicking is a load balancer whose provider has a defect.
+type panicking struct{ providers.Provider }
+
+func (panicking) Observe(context.Context, providers.Scope) (providers.Observed, error) {
+	panic("a defect of the provider")
+}
+
+// A panic of a loop leaves the loop: what runs beside it must not be waited for, or the process would go on without it, holding the Lease.
+func TestPanicIsNotSwallowed(t *testing.T) {
+	w := newWorld(t, node(), service("web"), pod("web", 1))
+	s, err := newSyncer(config("one"), w.client, map[string]providers.Provider{"memory": panicking{w.open()["memory"]}}, zaptest.NewLogger(t),
+		prometheus.NewRegistry(), w.clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	left := make(chan any, 1)
+	go func() {
+		defer func() { left <- recover() }()
+		s.work(ctx, s.balancers[0], func() (time.Time, error) { return time.Time{}, nil })
+	}()
+	select {
+	case what := <-left:
+		if what != "a defect of the provider" {
+			t.Errorf("recovered %v", what)
+		}
+	case <-ctx.Done():
+		t.Error("the panic is swallowed")
+	}
+}

@@ -33,10 +33,12 @@ func (p *Provider) Observe(ctx context.Context, scope providers.Scope) (provider
 		}
 		observed = providers.Observed{State: p.stateOf(live), Foreign: p.foreign(live)}
 		p.addAttached(&observed.State, live, scope)
-		observed.Members, err = p.connections(ctx, s, observed.State.Pools)
+		if observed.Members, err = p.connections(ctx, s, observed.State.Pools); err != nil {
+			return err
+		}
 		p.addHealth(observed.Members, observed.State.Pools, live)
 		worker = s.Info().Worker
-		return err
+		return nil
 	})
 	if err != nil {
 		p.known = false

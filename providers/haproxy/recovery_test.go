@@ -384,3 +384,31 @@ func TestStateSurvivesReload(t *testing.T) {
 		t.Errorf("the empty state: %v", err)
 	}
 }
+
+// A master that does not answer while members drain is an error like any other.
+func TestMasterIsAwayWhileMembersDrain(t *testing.T) {
+	b, p := running(t)
+	d, key := desk{t, p}, testKey("web")
+	one, two := newPod(t, "one"), newPod(t, "two")
+	b.serve(d, key, 80, one, two)
+	d.must(change(key, members(one, two), []providers.Member{one.draining(), two.Member}, nil))
+	b.eventually("the other's health is known", func() error {
+		if s := d.observe().Members[key][two.ID()]; s.Health != providers.HealthUp {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+	hidden := b.cfg.MasterSocket + ".away"
+	if err := os.Rename(b.cfg.MasterSocket, hidden); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Observe(t.Context(), providers.Scope{}); providers.KindOf(err) != providers.Unavailable || !strings.Contains(err.Error(), "master socket") {
+		t.Errorf("without the master: %v", err)
+	}
+	if err := os.Rename(hidden, b.cfg.MasterSocket); err != nil {
+		t.Fatal(err)
+	}
+	if members := d.pool(key); len(members) != 2 {
+		t.Errorf("with it again: %v", members)
+	}
+}
