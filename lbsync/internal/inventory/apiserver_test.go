@@ -26,6 +26,7 @@ type apiServer struct {
 
 	mu       sync.Mutex
 	requests []string // of Pods
+	stale    []string // resources of which a list was asked for that may be old
 }
 
 // event is one of a watch; the type may be one that ends it.
@@ -51,6 +52,11 @@ func newAPIServer(t *testing.T, streams bool, first map[string]any) (*apiServer,
 
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q, resource := r.URL.Query(), r.URL.Path[len("/api/v1/"):]
+	if q.Get("watch") == "" && q.Get("resourceVersion") == "0" {
+		s.mu.Lock()
+		s.stale = append(s.stale, resource)
+		s.mu.Unlock()
+	}
 	if resource == "pods" {
 		s.mu.Lock()
 		s.requests = append(s.requests, fmt.Sprintf("watch=%s streamed=%s version=%s limit=%s", q.Get("watch"), q.Get("sendInitialEvents"),
@@ -107,6 +113,13 @@ func (s *apiServer) write(w http.ResponseWriter, v any) {
 	if f, ok := w.(http.Flusher); ok {
 		f.Flush()
 	}
+}
+
+// old returns the resources of which a list was asked for that may be old.
+func (s *apiServer) old() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.stale)
 }
 
 // asked returns the requests for Pods.

@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
@@ -56,7 +55,11 @@ func NewWatch(client kubernetes.Interface, selection Selection, clk clock.Passiv
 	w.pods = newFeed(client, core.Pods(metav1.NamespaceAll),
 		&store[*model.Pod]{convert: readPod, into: podTarget{w.Index, clk, w.tellGated}}, &corev1.Pod{})
 
-	w.services = informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(Transform)).Core().V1().Services().Informer()
+	w.services = cache.NewSharedIndexInformer(consistent(client, core.Services(metav1.NamespaceAll), func(runtime.Object) error { return nil }),
+		&corev1.Service{}, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	if err := w.services.SetTransform(Transform); err != nil {
+		return nil, fmt.Errorf("set the transform of the informer of Services: %w", err)
+	}
 	registration, err := w.services.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(object any) { w.readService(keyOf(object.(*corev1.Service))) },
 		UpdateFunc: func(_, object any) { w.readService(keyOf(object.(*corev1.Service))) },
@@ -75,21 +78,27 @@ type lister[L runtime.Object] interface {
 	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
-func newFeed[L runtime.Object, R any](client kubernetes.Interface, from lister[L], to *store[R], object runtime.Object) feed {
+// consistent lists and watches so that a first list is never older than what an earlier process has seen (invariant I6). each is done to
+// every item of a list.
+func consistent[L runtime.Object](client kubernetes.Interface, from lister[L], each func(runtime.Object) error) cache.ListerWatcher {
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			if o.ResourceVersion == "0" {
-				o.ResourceVersion = "" // a first list may not be older than what an earlier process has seen (I6), and it comes in pages
+				o.ResourceVersion = "" // which is consistent, and comes in pages
 			}
 			list, err := from.List(ctx, o)
 			if err == nil {
-				err = meta.EachListItem(list, lighten)
+				err = meta.EachListItem(list, each)
 			}
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return from.Watch(ctx, o) },
 	}
-	reflector := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, client), object, to, cache.ReflectorOptions{})
+	return cache.ToListWatcherWithWatchListSemantics(lw, client)
+}
+
+func newFeed[L runtime.Object, R any](client kubernetes.Interface, from lister[L], to *store[R], object runtime.Object) feed {
+	reflector := cache.NewReflectorWithOptions(consistent(client, from, lighten), object, to, cache.ReflectorOptions{})
 	return feed{run: reflector.RunWithContext, synced: to.listed.Load}
 }
 

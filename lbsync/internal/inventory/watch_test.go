@@ -164,6 +164,9 @@ func TestWatch(t *testing.T) {
 			if take("10000") != 0 {
 				t.Error("a bookmark made something dirty")
 			}
+			if old := server.old(); len(old) > 0 {
+				t.Errorf("lists that may be old: %v", old)
+			}
 			asked := server.asked()
 			if slices.Sort(asked); !slices.Equal(asked, slices.Sorted(slices.Values(test.asked))) {
 				t.Errorf("asked\n%s\nwant\n%s", strings.Join(asked, "\n"), strings.Join(test.asked, "\n"))
