@@ -197,6 +197,11 @@ func TestPlanned(t *testing.T) {
 	if c := r.loop.Planned(); len(c.Pools) != 1 || c.Pools[0].Key != keyOf("a") || len(c.VirtualServers) != 1 {
 		t.Errorf("planned %+v", c)
 	}
+	r.service("a", func(s *model.Service) { s.PublishNotReady = true }) // looked at again while it waits
+	r.cycle()
+	if c := r.loop.Planned(); len(c.Pools) != 1 || c.Pools[0].Key != keyOf("a") || len(c.VirtualServers) != 1 || c.VirtualServers[0].Key != keyOf("a") {
+		t.Errorf("while it waits planned %+v", c)
+	}
 	r.lb.FailKey(keyOf("a"), nil)
 	r.pass(time.Minute)
 	if c := r.loop.Planned(); !c.Empty() {

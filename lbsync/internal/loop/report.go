@@ -176,7 +176,7 @@ func (l *Loop) reportOf(key model.ServiceKey, out outcome) Report {
 		r.Ports = append(r.Ports, p)
 	}
 	for k, f := range l.failures[key] { // what is to go and does not
-		if !slices.ContainsFunc(out.Ports, func(p model.Port) bool { return p.Key == k }) {
+		if !f.waits && !slices.ContainsFunc(out.Ports, func(p model.Port) bool { return p.Key == k }) {
 			r.Ports = append(r.Ports, PortReport{Key: k, Kind: f.kind, Problem: f.err.Error(), Since: f.since})
 		}
 	}

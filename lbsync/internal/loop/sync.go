@@ -159,9 +159,7 @@ func (l *Loop) allowed(service model.ServiceKey, c providers.Changes, wanted pro
 		}
 		waits[key] = f.unsure || now.Before(f.until)
 	}
-	c.Pools = slices.DeleteFunc(c.Pools, func(p providers.PoolChange) bool { return waits[p.Key] })
-	c.VirtualServers = slices.DeleteFunc(c.VirtualServers, func(v providers.VirtualServerChange) bool { return waits[v.Key] })
-	return c
+	return without(c, func(key providers.Key) bool { return waits[key] })
 }
 
 // misleading returns the members that are to be removed under key and lead to a Pod that is another one's.
