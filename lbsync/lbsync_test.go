@@ -113,7 +113,7 @@ func (w *world) start(identity string) (s *Syncer, stop func()) {
 
 func (w *world) eventually(what string, holds func() bool) {
 	w.t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(3 * time.Minute)
 	for !holds() {
 		if time.Now().After(deadline) {
 			w.t.Fatalf("never: %s\nload balancer:\n%swrites: %v", what, providertest.Render(w.lb.State()), w.writes)

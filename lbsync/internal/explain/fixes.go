@@ -64,6 +64,8 @@ func reasonFix(r document.Refusal, s document.Service) string {
 		return "wait until the Pod has an address; for good, compare spec.ipFamilies of the Service with the families of Pods:\n" + pod
 	case model.NodeGone:
 		return "nothing: Kubernetes deletes the Pods of a Node that is gone"
+	case model.StillListed:
+		return "see why the other pool does not let go; the member comes as soon as it has:\nlbsync status -A -o wide"
 	case model.NodeUnknown:
 		return "see whether the Node is there and has addresses:\nkubectl get nodes -o wide"
 	case model.TargetPortUnresolved:
