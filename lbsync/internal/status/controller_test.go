@@ -402,6 +402,38 @@ func TestAttachedToNoPort(t *testing.T) {
 	}
 }
 
+// Where no attachment means a port there is nothing to wait for; where one does, there is.
+func TestNothingIsAwaitedOfNoPort(t *testing.T) {
+	for pools, want := range map[string]string{
+		"99=haproxy:q": "False NotAccepted: ", "99=haproxy:q,http=haproxy:r": "False NotAccepted: ", "80=haproxy:p,99=haproxy:q": "False Pending: ", "80=haproxy:p": "False Pending: ",
+	} {
+		d := newDesk(t, nil, balanced(annotated(annotations.Pool, pools)))
+		d.look()
+		if c := is(d.web(), Programmed); c != "" && !strings.HasPrefix(c, "False Pending") {
+			t.Errorf("%s, before the load balancer is read: %s", pools, c)
+		}
+		d.at["haproxy"].reports[webKey] = gone
+		d.edit(func(s *corev1.Service) { // so that there is something to be said
+			s.Annotations[annotations.Algorithm] = "fastest"
+		})
+		d.look()
+		if c := is(d.web(), Programmed); !strings.HasPrefix(c, want) || Unserved(d.web()) != strings.HasPrefix(want, "False NotAccepted") {
+			t.Errorf("%s: %q, want %q", pools, c, want)
+		}
+	}
+}
+
+// Nor where the load balancer has nothing that could be kept.
+func TestNothingIsAwaitedOfWhatCannotBeRead(t *testing.T) {
+	d := serving(t)
+	d.at["haproxy"].reports[webKey] = gone
+	d.edit(annotated(annotations.Providers, "nginx"))
+	d.look()
+	if c := is(d.web(), Programmed); !strings.HasPrefix(c, "False NotAccepted: ") {
+		t.Errorf("%s", c)
+	}
+}
+
 // Of several things wrong, the condition names all.
 func TestAllThatIsWrong(t *testing.T) {
 	d := serving(t)

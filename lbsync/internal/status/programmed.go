@@ -97,7 +97,7 @@ func (f facts) lenient(old *metav1.Condition, all []outcome, worst outcome) time
 			since = o.since
 		}
 	}
-	if worst.weight == fine || worst.weight == pending && worst.since.IsZero() {
+	if worst.weight <= nothing || worst.weight == pending && worst.since.IsZero() {
 		return 0
 	}
 	return grace - f.now.Sub(since)
@@ -112,6 +112,8 @@ func (f facts) outcome(on served) outcome {
 		return outcome{weight: nothing, reason: ReasonNotAccepted, message: "the Service has no address, see the condition " + Accepted}
 	case !r.Wanted && on.refused != nil && on.gone():
 		return outcome{weight: nothing, reason: ReasonNotAccepted, message: "the Service is not served, see the condition " + Accepted}
+	case f.nowhere(on) && on.gone():
+		return outcome{weight: nothing, reason: ReasonNotAccepted, message: "no port of it is to be there, see the condition " + Accepted}
 	case !r.Wanted && on.trouble != nil:
 		return outcome{weight: failed, reason: reasonProviderPrefix + string(providers.KindOf(on.trouble)), message: on.trouble.Error()}
 	case !r.Wanted && on.refused != nil:
@@ -133,6 +135,12 @@ func (f facts) outcome(on served) outcome {
 			message: "not confirmed yet by the load balancer of " + strings.Join(on.pending, ", ")}
 	}
 	return outcome{weight: fine, reason: ReasonProgrammed, message: f.fine(on)}
+}
+
+// nowhere reports whether nothing can come of the Service on the load balancer as it is written: what it has there stays, and it has nothing,
+// or none of the attachments there means a port of it.
+func (f facts) nowhere(on served) bool {
+	return f.record.Wishes.Kept.Structure || len(f.record.Misattached()) > 0 && len(f.record.Pools(on.balancer.Name)) == 0
 }
 
 // fine says what is there.
