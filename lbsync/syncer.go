@@ -241,6 +241,8 @@ func (s *Syncer) work(ctx context.Context, b *balancer, fence func() (time.Time,
 	defer b.loop.CompareAndSwap(l, nil)
 	var publishing sync.WaitGroup
 	defer publishing.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // so that nobody is waited for, should the loop panic: that has to end the process
 	if marks != nil {
 		publishing.Go(func() { marks.Run(ctx, l) })
 	}
