@@ -16,6 +16,7 @@ import (
 	"github.com/nplbridge/nplbridge/lbsync/internal/annotations"
 	"github.com/nplbridge/nplbridge/lbsync/internal/model"
 	"github.com/nplbridge/nplbridge/lbsync/internal/vip"
+	"github.com/nplbridge/nplbridge/providers"
 )
 
 // stripped reports whether a manifest of another type took the place of a Service that some lbsync served: it drops the
@@ -92,6 +93,11 @@ func (c *Controller) letGo(ctx context.Context, key model.ServiceKey, s *corev1.
 	return nil
 }
 
+// passingReasons are of failures that say nothing about whether a load balancer is still there.
+var passingReasons = []string{
+	reasonProviderPrefix + string(providers.Throttled), reasonProviderPrefix + string(providers.Conflict), reasonProviderPrefix + string(providers.Rejected),
+}
+
 // lament says why a Service cannot be let go of, if there is more to it than that it is about to be.
 func (c *Controller) lament(ctx context.Context, s *corev1.Service, r model.Service, left []served, unknown map[string][]netip.Addr) (time.Duration, error) {
 	f := facts{record: r, on: left, now: c.Clock.Now()}
@@ -106,7 +112,7 @@ func (c *Controller) lament(ctx context.Context, s *corev1.Service, r model.Serv
 		if o.weight == pending && len(on.pending) == 0 {
 			continue
 		}
-		if o.weight == failed {
+		if o.weight == failed && !slices.Contains(passingReasons, o.reason) {
 			o.message += fmt.Sprintf("; if it is gone for good, set the annotation %s: %s", annotations.Abandon, on.balancer.Name)
 		}
 		o.message = on.balancer.Name + ": " + o.message
