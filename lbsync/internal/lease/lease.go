@@ -23,6 +23,7 @@ const (
 	stop     = 14 * time.Second
 	renew    = 10 * time.Second
 	retry    = 2 * time.Second
+	look     = time.Second // how often the holder asks itself whether it still is
 )
 
 // Lease is one candidate's view of the Lease.
@@ -37,7 +38,7 @@ type Lease struct {
 	renewed time.Time // when the request was sent that renewed the Lease last
 }
 
-// Run calls work with a context that ends when the Lease is lost or ctx ends, as often as the Lease is won. It returns
+// Run calls work with a context that ends when the Lease is lost, the Fence is closed or ctx ends, as often as the Lease is won. It returns
 // when ctx has ended, work has returned, and the Lease is given up.
 func (l *Lease) Run(ctx context.Context, work func(context.Context)) error {
 	lock := timed{lease: l, Interface: &resourcelock.LeaseLock{
@@ -47,6 +48,7 @@ func (l *Lease) Run(ctx context.Context, work func(context.Context)) error {
 	}}
 	var working sync.Mutex
 	for ctx.Err() == nil {
+		electing, end := context.WithCancel(ctx)
 		elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 			Lock: lock, LeaseDuration: duration, RenewDeadline: renew, RetryPeriod: retry, Name: l.Name,
 			// ReleaseOnCancel stays off: it would give the Lease up while work still writes. See release.
@@ -58,23 +60,47 @@ func (l *Lease) Run(ctx context.Context, work func(context.Context)) error {
 					if term.Err() == nil {
 						l.lead(true)
 						defer l.lead(false)
+						go l.guard(term, end)
 						work(term)
 					}
 				},
 			},
 		})
 		if err != nil {
+			end()
 			return fmt.Errorf("set up leader election by Lease %s/%s: %w", l.Namespace, l.Name, err)
 		}
 		l.mu.Lock()
 		l.elector = elector
 		l.mu.Unlock()
-		elector.Run(ctx)
+		elector.Run(electing)
+		end()
 	}
 	working.Lock() // nobody works, and with ctx ended nobody will
 	defer working.Unlock()
 	l.release(ctx, lock)
 	return nil
+}
+
+// guard ends a term as soon as the fence is closed. The elector would try to renew the Lease for another renew after it finds it gone:
+// it does not know how long the process was frozen before.
+func (l *Lease) guard(term context.Context, end func()) {
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	for {
+		select {
+		case <-term.Done():
+			return
+		case <-tick.C:
+		}
+		if _, err := l.Fence(); err != nil {
+			if term.Err() == nil {
+				l.Log.Warn("no longer leading", zap.Error(err))
+			}
+			end()
+			return
+		}
+	}
 }
 
 // release lets another candidate take over at once.
