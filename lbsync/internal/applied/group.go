@@ -27,6 +27,9 @@ const away = 3 * Interval
 // nothing may come to raise its resourceVersion to ours.
 const patience = 2 * Interval
 
+// late is how long after another a tick comes only where the process was frozen, or as good as: then nothing could be received.
+const late = 3 * Interval / 2
+
 // Group follows what all processes of an installation have applied, for the one that leads. It is run once.
 type Group struct {
 	Client              kubernetes.Interface
@@ -44,6 +47,8 @@ type Group struct {
 	mu       sync.Mutex
 	others   map[string]other // by name of the ConfigMap
 	samples  []sample         // of Reached, the oldest first
+	ticked   time.Time        // when tick ran last
+	thawed   time.Time        // until when silence was ours
 	waiting  map[model.ServiceKey]bool
 	wereAway string
 }
@@ -142,16 +147,31 @@ func (g *Group) takeWaiting() map[model.ServiceKey]bool {
 	return told
 }
 
+// thaw forgets what follows from the time alone if the process was frozen until a moment ago: that nothing was received from others does
+// not mean that they are silent, and what is received now may have been on its way for as long. It is called under the lock.
+func (g *Group) thaw(now time.Time) {
+	if now.Sub(g.ticked) > late {
+		g.thawed, g.samples = now, nil
+	}
+}
+
+// away reports whether a process was silent for so long that it counts as away. It is called under the lock.
+func (g *Group) away(o other, now time.Time) bool {
+	return now.Sub(o.received) >= away && now.Sub(g.thawed) >= away
+}
+
 // tick notes how far this process has seen, and whether somebody went or came back.
 func (g *Group) tick() {
 	now := g.Clock.Now()
 	reached := g.Reached()
 	g.mu.Lock()
+	g.thaw(now)
+	g.ticked = now
 	g.samples = append(g.samples, sample{now, reached})
 	g.samples = slices.DeleteFunc(g.samples, func(s sample) bool { return now.Sub(s.at) > away })
 	var silent []string
 	for _, o := range g.others {
-		if now.Sub(o.received) >= away {
+		if g.away(o, now) {
 			silent = append(silent, o.Provider+"/"+o.Identity)
 		}
 	}
@@ -177,10 +197,11 @@ func (g *Group) Others(provider string, key model.ServiceKey, seen string) (pend
 	now := g.Clock.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.thaw(now)
 	for _, o := range g.others {
 		switch {
 		case o.Provider != provider:
-		case now.Sub(o.received) >= away:
+		case g.away(o, now):
 			silent = append(silent, o.Identity)
 		case o.More || o.pending[key.String()] || !g.caughtUp(o, seen, now):
 			pending = append(pending, o.Identity)
