@@ -310,8 +310,8 @@ func (s *Syncer) Reload(cfg Config) error {
 func (s *Syncer) speak(ctx context.Context, recorder events.EventRecorder) {
 	others := s.others()
 	c := &status.Controller{
-		Selection: s.watch.Selection, Instance: s.cfg.Instance, Balancers: s.views(others), Client: s.client, Services: s.watch,
-		Claimants: s.watch.Index.Claimants, Nodes: s.watch.Index.Nodes, Recorder: recorder, Clock: s.clock, Log: s.log,
+		Selection: s.watch.Selection, Instance: s.cfg.Instance, Balancers: s.views(others), Client: s.client, Fence: s.lease.Fence,
+		Services: s.watch, Claimants: s.watch.Index.Claimants, Nodes: s.watch.Index.Nodes, Recorder: recorder, Clock: s.clock, Log: s.log,
 	}
 	c.Init()
 	s.controller.Store(c)
@@ -330,7 +330,7 @@ func (s *Syncer) speak(ctx context.Context, recorder events.EventRecorder) {
 // openGates writes readiness gates until ctx ends.
 func (s *Syncer) openGates(ctx context.Context, c *status.Controller, recorder events.EventRecorder) {
 	g := &gate.Controller{
-		Selection: c.Selection, Balancers: c.Balancers, Pods: s.watch.Index, Services: s.watch, Client: s.client,
+		Selection: c.Selection, Balancers: c.Balancers, Pods: s.watch.Index, Services: s.watch, Client: s.client, Fence: c.Fence,
 		Timeout:  func() time.Duration { return s.settings.Load().GateTimeout },
 		Recorder: recorder, Metrics: s.opened, Clock: s.clock, Log: s.log,
 	}

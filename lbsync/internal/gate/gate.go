@@ -41,6 +41,7 @@ type Controller struct {
 	Pods      Pods
 	Services  status.Services
 	Client    kubernetes.Interface
+	Fence     status.Fence // of every write
 	// Timeout opens the gate of a Pod that was ready but for it so long; 0 never does. It may be another one at each call.
 	Timeout  func() time.Duration
 	Recorder events.EventRecorder
@@ -109,6 +110,11 @@ func (c *Controller) next(ctx context.Context) bool {
 		return true
 	}
 	again, err := c.sync(ctx, key)
+	if status.IsFenced(err) {
+		c.Log.Debug("the readiness gate of a Pod is left as it is", zap.String("pod", key.String()), zap.Error(err))
+		c.queue.AddRateLimited(key)
+		return true
+	}
 	if err != nil {
 		c.Log.Warn("cannot open the readiness gate of a Pod", zap.String("pod", key.String()), zap.Error(err))
 		c.queue.AddRateLimited(key)
@@ -233,7 +239,7 @@ func selects(s *corev1.Service, p *model.Pod) bool {
 	return true
 }
 
-// open writes the condition, on condition that the Pod is still the same one.
+// open writes the condition, on condition that the Pod is still the same one and the Fence is open.
 func (c *Controller) open(ctx context.Context, p *model.Pod, reason, message string) error {
 	type condition struct {
 		Type               string      `json:"type"`
@@ -249,6 +255,11 @@ func (c *Controller) open(ctx context.Context, p *model.Pod, reason, message str
 	if err != nil {
 		return fmt.Errorf("encode the condition %s of Pod %s: %w", annotations.Gate, p.ID(), err)
 	}
+	ctx, cancel, err := c.Fence.Enter(ctx)
+	if err != nil {
+		return fmt.Errorf("open the readiness gate of Pod %s: %w", p.ID(), err)
+	}
+	defer cancel()
 	// A JSON merge patch would replace all conditions.
 	_, err = c.Client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch,
 		metav1.PatchOptions{FieldManager: status.FieldManager}, "status")

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/nplbridge/nplbridge/lbsync/internal/loop"
 	"github.com/nplbridge/nplbridge/lbsync/internal/model"
@@ -85,32 +84,30 @@ func (s stand) servable() bool {
 	return slices.ContainsFunc(s.report.Ports, func(p loop.PortReport) bool { return !p.Unsupported })
 }
 
-// Fenced returns a with every call preceded by fence, which returns when the call must be over, or why nothing may be written.
-func Fenced(a providers.Allocator, fence func() (time.Time, error)) providers.Allocator {
+// Fenced returns a with every call behind the fence.
+func Fenced(a providers.Allocator, fence Fence) providers.Allocator {
 	return fenced{a, fence}
 }
 
 type fenced struct {
 	providers.Allocator
-	fence func() (time.Time, error)
+	fence Fence
 }
 
 func (f fenced) AllocateVIPs(ctx context.Context, request providers.VIPRequest) ([]netip.Addr, error) {
-	deadline, err := f.fence()
+	ctx, cancel, err := f.fence.Enter(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("allocate addresses for %s: %w", request.Group, err)
 	}
-	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	return f.Allocator.AllocateVIPs(ctx, request)
 }
 
 func (f fenced) ReleaseVIPs(ctx context.Context, group string) error {
-	deadline, err := f.fence()
+	ctx, cancel, err := f.fence.Enter(ctx)
 	if err != nil {
 		return fmt.Errorf("release the addresses of %s: %w", group, err)
 	}
-	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	return f.Allocator.ReleaseVIPs(ctx, group)
 }

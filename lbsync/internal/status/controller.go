@@ -33,6 +33,7 @@ type Controller struct {
 	Instance  string     // of the installation
 	Balancers []Balancer // in the order of the configuration
 	Client    kubernetes.Interface
+	Fence     Fence // of every write
 	Services  Services
 	// Claimants returns the Pods that rightfully have a node port by their annotations; nil knows of none.
 	Claimants func(c model.Claim, exceptPodUID string) []string
@@ -133,6 +134,9 @@ func (c *Controller) next(ctx context.Context) bool {
 		c.queue.Forget(key)
 	case apierrors.IsConflict(err):
 		c.queue.AddRateLimited(key) // our copy is old; the next one is on its way
+	case IsFenced(err):
+		c.Log.Debug("the Service is left as it is", zap.String("service", key.String()), zap.Error(err))
+		c.queue.AddRateLimited(key)
 	default:
 		c.Log.Warn("cannot bring the Service up to date", zap.String("service", key.String()), zap.Error(err))
 		c.queue.AddRateLimited(key)

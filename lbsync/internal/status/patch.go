@@ -18,7 +18,7 @@ import (
 const FieldManager = "nplbridge"
 
 // patch writes the difference between two versions of a Service, if there is one, on condition that the API server still
-// has the first. It returns the Service as it is then.
+// has the first, and on condition that the Fence is open. It returns the Service as it is then.
 func (c *Controller) patch(ctx context.Context, from, to *corev1.Service, subresources ...string) (*corev1.Service, error) {
 	base := from.DeepCopy()
 	old, err := json.Marshal(base)
@@ -40,6 +40,11 @@ func (c *Controller) patch(ctx context.Context, from, to *corev1.Service, subres
 	if err != nil {
 		return nil, fmt.Errorf("compute the patch of Service %s: %w", keyOf(from), err)
 	}
+	ctx, cancel, err := c.Fence.Enter(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("patch Service %s: %w", keyOf(from), err)
+	}
+	defer cancel()
 	out, err := c.Client.CoreV1().Services(from.Namespace).Patch(ctx, from.Name, types.StrategicMergePatchType, patch,
 		metav1.PatchOptions{FieldManager: FieldManager}, subresources...)
 	if apierrors.IsNotFound(err) {
