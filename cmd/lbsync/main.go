@@ -12,6 +12,13 @@ import (
 func main() { os.Exit(program.Main(root(callerOf(os.Args[0])))) }
 
 func root(by caller) *cobra.Command {
+	examples := `  lbsync check --config /etc/nplbridge/lbsync.yaml
+  lbsync status
+  lbsync explain service web -n shop
+  lbsync diff`
+	if !by.plugin { // nobody runs it by kubectl
+		examples = "  lbsync run --config /etc/nplbridge/lbsync.yaml\n" + examples
+	}
 	command := &cobra.Command{
 		Use:   by.name,
 		Short: "Keep a load balancer's pools equal to the Pods",
@@ -19,11 +26,7 @@ func root(by caller) *cobra.Command {
 load balancers equal to them: one pool per Service port, one member nodeIP:nodePort per ready Pod.
 
 The same program under the name kubectl-npl is a plugin of kubectl: kubectl npl status, explain, diff ask the lbsync in the cluster.`,
-		Example: by.lines(`  lbsync run --config /etc/nplbridge/lbsync.yaml
-  lbsync check --config /etc/nplbridge/lbsync.yaml
-  lbsync status
-  lbsync explain service web -n shop
-  lbsync diff`),
+		Example:     by.lines(examples),
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: by.typed},
 	}
 	// No Args here: with them cobra takes an unknown command for an argument and prints the help.
