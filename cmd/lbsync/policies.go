@@ -9,17 +9,19 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/nplbridge/nplbridge/lbsync"
 )
 
-// appendPolicies adds the NetworkPolicies of a namespace that restrict what comes in.
+// appendPolicies adds the NetworkPolicies of a namespace that restrict what comes in. Where they, or the Pods that they select, may not be
+// read the error says how it can be done.
 func appendPolicies(ctx context.Context, client kubernetes.Interface, to []lbsync.PolicyStatus, namespace string) ([]lbsync.PolicyStatus, error) {
 	list, err := client.NetworkingV1().NetworkPolicies(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return to, err
+		return to, unread(err, namespace)
 	}
 	for _, policy := range list.Items {
 		if types := policy.Spec.PolicyTypes; len(types) > 0 && !slices.Contains(types, networkingv1.PolicyTypeIngress) {
@@ -31,7 +33,7 @@ func appendPolicies(ctx context.Context, client kubernetes.Interface, to []lbsyn
 		}
 		pods, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
 		if err != nil {
-			return to, err
+			return to, unread(err, namespace)
 		}
 		var names []string
 		for _, p := range pods.Items {
@@ -40,6 +42,14 @@ func appendPolicies(ctx context.Context, client kubernetes.Interface, to []lbsyn
 		to = append(to, policyStatus(policy, names))
 	}
 	return to, nil
+}
+
+// unread shortens the API server's refusal, which the ServiceAccount of lbsync always gets: it has no business with NetworkPolicies.
+func unread(err error, namespace string) error {
+	if !apierrors.IsForbidden(err) {
+		return err
+	}
+	return fmt.Errorf("they may not be read in namespace %s; name the kubeconfig of somebody who may with --kubeconfig", namespace)
 }
 
 func policyStatus(policy networkingv1.NetworkPolicy, pods []string) lbsync.PolicyStatus {
