@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/nplbridge/nplbridge/cmd/internal/program"
 	"github.com/nplbridge/nplbridge/cmd/internal/settings"
@@ -35,7 +36,7 @@ Exits 0 if no link is broken, 1 if one is.
 			if !slices.Contains(lbsync.TargetKinds(), args[0]) {
 				return fmt.Errorf("cannot explain %q; write one of %s", args[0], strings.Join(lbsync.TargetKinds(), ", "))
 			}
-			return nil
+			return checkName(args[0], args[1])
 		}),
 	}
 	output := program.OutputFlag(command, "text", "json", "yaml")
@@ -76,6 +77,21 @@ Exits 0 if no link is broken, 1 if one is.
 		return err
 	}
 	return command
+}
+
+// checkName refuses what can be the name of no Service or Pod; addresses are read where they are looked for.
+func checkName(kind, name string) error {
+	if kind != lbsync.TargetService && kind != lbsync.TargetPod {
+		return nil
+	}
+	namespace, bare, ok := strings.Cut(name, "/")
+	if !ok {
+		namespace, bare = "default", name // any will do
+	}
+	if len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(bare)) > 0 {
+		return fmt.Errorf("%q is not the name of a %s; write NAME with -n, or NAMESPACE/NAME", name, kind)
+	}
+	return nil
 }
 
 // target completes the name of a Service or Pod with its namespace.
