@@ -123,6 +123,24 @@ shop/web   80/TCP   edge   shop/web-2   192.0.2.12:61000   Draining   ?        ?
 	}
 }
 
+// A harmless problem does not hide why a Service is not served.
+func TestServiceState(t *testing.T) {
+	const problem = `"problems":[{"key":"nplbridge.io/algorithm","value":"fastest","message":"no algorithm"}]`
+	for text, want := range map[string]string{
+		`{` + problem + `,"conditions":[{"type":"nplbridge.io/Accepted","status":"False","reason":"InvalidAnnotation","message":"no algorithm; every address is taken"}]}`: "InvalidAnnotation: no algorithm; every address is taken",
+		`{` + problem + `,"conditions":[{"type":"nplbridge.io/Accepted","status":"True","reason":"Accepted","message":"the Service is served"}]}`:                          "nplbridge.io/algorithm: no algorithm",
+		`{}`: "pending",
+	} {
+		var s lbsync.ServiceStatus
+		if err := json.Unmarshal([]byte(text), &s); err != nil {
+			t.Fatal(err)
+		}
+		if got := serviceState(s); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
+
 func TestStatusFormats(t *testing.T) {
 	socket := serveDocument(t, document())
 	for args, want := range map[string]string{
@@ -214,10 +232,20 @@ func TestExplain(t *testing.T) {
 		"member 192.0.2.1":          "write ADDRESS:PORT",
 		"service none":              `lbsync knows no service of the name "none"; say the namespace with -n`,
 		"service shop/web -n other": `"shop/web" is not in namespace other`,
+		"service x/y/z":             `"x/y/z" is not the name of a service; write NAME with -n, or NAMESPACE/NAME`,
+		"pod x/y/z -n x":            `"x/y/z" is not the name of a pod`,
+		"service /web":              `"/web" is not the name of a service`,
+		"service shop/":             `"shop/" is not the name of a service`,
+		"pod Shop_1/web":            `"Shop_1/web" is not the name of a pod`,
 	} {
 		if out, err := execute(append([]string{"explain", "--kubeconfig=/nonexistent", socket}, strings.Fields(args)...)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q\n%s", args, err, want, out)
 		}
+	}
+	command := root(callerOf("lbsync"))
+	command.SetArgs([]string{"explain", "service", "x/y/z", socket})
+	if code := program.Main(command); code != 2 {
+		t.Errorf("a name that can be none: exit code %d, want 2", code)
 	}
 }
 
@@ -336,7 +364,7 @@ func TestKubectlPlugin(t *testing.T) {
 	if err != nil || !strings.Contains(out, "  kubectl npl explain service web -n shop\n") || !strings.Contains(out, "kubectl npl explain service|pod|vip|member NAME [flags]") {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if out, err := executeAs(plugin, "--help"); err != nil || strings.Contains(out, "\n  run ") || !strings.Contains(out, "\n  status ") {
+	if out, err := executeAs(plugin, "--help"); err != nil || strings.Contains(out, "\n  run ") || strings.Contains(out, "kubectl npl run") || !strings.Contains(out, "\n  status ") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	if _, err := executeAs(plugin, "status", "--kubeconfig=/nonexistent"); err == nil || !strings.Contains(err.Error(), `kubeconfig: "/nonexistent" (from --kubeconfig)`) {
@@ -428,6 +456,24 @@ func TestExplainReadsPolicies(t *testing.T) {
 	out, err := execute("explain", "service", "web", "-n", "shop", serveDocument(t, d), kubeconfigFor(t, api.URL))
 	if !errors.Is(err, program.ErrReported) || !strings.Contains(strings.Join(strings.Fields(out), " "), "down, and NetworkPolicy shop/closed lets nobody but Pods reach port 8080 of it") {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// Where NetworkPolicies may not be read the answer says so in few words, and what to do.
+func TestExplainMayNotReadPolicies(t *testing.T) {
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		_ = json.NewEncoder(w).Encode(metav1.Status{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Reason: metav1.StatusReasonForbidden, Code: http.StatusForbidden,
+			Message: `networkpolicies.networking.k8s.io is forbidden: User "system:serviceaccount:a:b" cannot list resource "networkpolicies"`,
+		})
+	}))
+	defer api.Close()
+	out, err := execute("explain", "service", "web", "-n", "shop", serveDocument(t, document()), kubeconfigFor(t, api.URL))
+	want := "\nNetworkPolicies were not looked at: they may not be read in namespace shop; name the kubeconfig of somebody who may with --kubeconfig\n"
+	if err != nil || !strings.HasSuffix(out, want) {
+		t.Errorf("%v, want %q at the end of\n%s", err, want, out)
 	}
 }
 

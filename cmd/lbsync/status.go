@@ -195,13 +195,14 @@ func serviceState(s lbsync.ServiceStatus) string {
 		return "managed by " + s.ManagedBy
 	case s.Deleting:
 		return "being deleted"
-	case len(s.Problems) > 0:
-		return s.Problems[0].Key + ": " + s.Problems[0].Message
 	}
 	for _, c := range s.Conditions {
 		if c.Status == "False" && c.Type == "nplbridge.io/Accepted" {
-			return c.Reason + ": " + c.Message
+			return c.Reason + ": " + c.Message // also for what no annotation is to blame
 		}
+	}
+	if len(s.Problems) > 0 {
+		return s.Problems[0].Key + ": " + s.Problems[0].Message
 	}
 	return "pending"
 }

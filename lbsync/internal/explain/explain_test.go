@@ -111,6 +111,16 @@ func TestFirstBrokenLink(t *testing.T) {
 			},
 			want: "broken Service: not accepted as it is written (AddressPoolExhausted): every address is taken", whole: true,
 		},
+		"not accepted, with a harmless problem": {
+			edit: func(_ *document.Document, s *document.Service, p *document.Port) {
+				s.Problems = []document.Problem{{Key: "nplbridge.io/algorithm", Value: "fastest", Message: `"fastest" is no algorithm`}}
+				s.Conditions[0] = document.Condition{Type: "nplbridge.io/Accepted", Status: "False", Reason: "InvalidAnnotation",
+					Message: `annotation nplbridge.io/algorithm: "fastest" is no algorithm; every address is taken`}
+				s.Ports = nil
+			},
+			want: `broken Service: not accepted as it is written (InvalidAnnotation): annotation nplbridge.io/algorithm: "fastest" is no algorithm; every address is taken`,
+			fix:  "correct it", whole: true,
+		},
 		"cannot": {
 			edit: func(_ *document.Document, _ *document.Service, p *document.Port) {
 				p.Unserved, p.Cannot = true, "haproxy cannot balance SCTP"

@@ -47,11 +47,19 @@ func (c *Chain) service(s document.Service) bool {
 	if served {
 		level = Note
 	}
-	for _, p := range s.Problems {
-		c.add(level, "Service", "correct it; what it was before stays until then", "%s: %q: %s", p.Key, p.Value, p.Message)
+	fix := ""
+	if len(s.Problems) > 0 {
+		fix = "correct it; what it was before stays until then"
 	}
-	if accepted := condition(s, "nplbridge.io/Accepted"); accepted != nil && accepted.Status == "False" && len(s.Problems) == 0 {
-		c.add(level, "Service", "", "not accepted as it is written (%s): %s", accepted.Reason, accepted.Message)
+	accepted := condition(s, "nplbridge.io/Accepted")
+	refused := accepted != nil && accepted.Status == "False"
+	for _, p := range s.Problems {
+		if !refused || !strings.Contains(accepted.Message, p.Message) { // each is told once
+			c.add(level, "Service", fix, "%s: %q: %s", p.Key, p.Value, p.Message)
+		}
+	}
+	if refused { // perhaps for more than these problems
+		c.add(level, "Service", fix, "not accepted as it is written (%s): %s", accepted.Reason, accepted.Message)
 	}
 	if c.worst() == Broken {
 		return false
