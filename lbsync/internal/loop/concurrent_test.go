@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -115,11 +116,13 @@ func (g *gated) hold(app string) (release func()) {
 
 // step makes one cycle, and returns the calls that it began.
 func (r *rig) step(g *gated) []string {
-	before := len(r.loop.calls)
-	r.next = r.loop.cycle(context.Background())
+	before := maps.Clone(r.loop.calls)
+	r.next = r.loop.cycle(context.Background()) // which also enters what has ended meanwhile
 	var out []string
-	for range len(r.loop.calls) - before {
-		out = append(out, <-g.begun)
+	for c := range r.loop.calls {
+		if !before[c] {
+			out = append(out, <-g.begun)
+		}
 	}
 	slices.Sort(out)
 	return out
