@@ -322,13 +322,15 @@ func (c *chaos) land() {
 	}
 }
 
-// wait lets time go by, in which what is on its way arrives.
+// wait lets time go by. What is on its way arrives sooner than a call may last.
 func (c *chaos) wait(d time.Duration) {
-	if d > c.loop.cfg.CallTimeout {
+	for c.land(); c.provider.delay && d > 0; d -= time.Second {
+		c.pass(min(d, time.Second))
 		c.land()
 	}
-	c.pass(d)
-	c.land()
+	if d > 0 {
+		c.pass(d)
+	}
 }
 
 // judge looks at it as the npl-agents would.

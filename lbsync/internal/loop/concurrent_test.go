@@ -399,3 +399,29 @@ func TestWritesWaitForTheWatermark(t *testing.T) {
 		t.Errorf("health %+v, report %+v", h, r.report("a"))
 	}
 }
+
+// What nobody answered may arrive later than the reading that follows: it is held until one that begins when it must have arrived.
+func TestHeldUntilItMustHaveArrived(t *testing.T) {
+	r, _ := newGated(t, "a")
+	r.loop.cfg.CallTimeout = 4 * time.Second
+	late := &unreliable{Provider: r.lb.Open(owner), delay: true}
+	r.loop.provider = late
+	r.pod("a", 1)
+	r.cycle()
+	observations := r.lb.Observations()
+	late.delay = false
+	r.lb.FailKey(keyOf("a"), errors.New("no")) // so that nothing else is written
+	r.version = 101
+	r.x.DeletePod("shop", "a-1", true, r.clock.Now())
+	r.pass(3 * time.Second)
+	if r.lb.Observations() == observations {
+		t.Fatal("not read")
+	}
+	if got := r.held(); got != "seen 101 node-1:61001" {
+		t.Errorf("%s", got)
+	}
+	r.pass(10 * time.Minute)
+	if got := r.held(); got != "seen 101" {
+		t.Errorf("after it must have arrived: %s", got)
+	}
+}
