@@ -1,7 +1,6 @@
 package haproxy
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"net/netip"
@@ -175,7 +174,7 @@ func (p *Provider) base(generation string) error {
 	model = model.Clone() // what was read may be kept
 	model.Owner = p.owner
 	p.model = model
-	p.inForce = loaded && slices.ContainsFunc(p.lastRead, func(read parsed) bool { return read.current && bytes.Equal(read.text, text) })
+	p.inForce = loaded && p.isCurrent(text, model)
 	p.held = map[netip.AddrPort]bool{}
 	files := []config.File{model}
 	if !p.inForce {

@@ -180,9 +180,19 @@ func (p *Provider) readFile(read func() ([]byte, error)) (text []byte, f config.
 		return nil, f, fail(providers.Misconfigured, name, fmt.Errorf("it belongs to %s, we are %s; give each lbsync a "+
 			"directory of its own, or remove the file if that one is gone", f.Owner, p.owner))
 	}
-	current := config.Hash(f, p.settings) == f.Generation.Hash && config.HasStructure(text, f, p.settings)
-	p.lastRead = append([]parsed{{text, f, current}}, p.lastRead[:min(len(p.lastRead), keptFiles-1)]...)
+	p.lastRead = append([]parsed{{text, f, p.isCurrent(text, f)}}, p.lastRead[:min(len(p.lastRead), keptFiles-1)]...)
 	return text, f, nil
+}
+
+// isCurrent reports whether text, which f was read from, is what we would write today. Of one that was read lately that is known; the other
+// file may have driven it out since.
+func (p *Provider) isCurrent(text []byte, f config.File) bool {
+	for _, read := range p.lastRead {
+		if bytes.Equal(text, read.text) {
+			return read.current
+		}
+	}
+	return config.Hash(f, p.settings) == f.Generation.Hash && config.HasStructure(text, f, p.settings)
 }
 
 // Capabilities implements providers.Provider.

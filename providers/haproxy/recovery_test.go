@@ -412,3 +412,25 @@ func TestMasterIsAwayWhileMembersDrain(t *testing.T) {
 		t.Errorf("with it again: %v", members)
 	}
 }
+
+// The backup, when it is new, drives the file out of what is remembered of files: what that says stays true.
+func TestNewBackupBesideAFileThatIsKnown(t *testing.T) {
+	b, p := running(t)
+	d, key := desk{t, p}, testKey("web")
+	b.serve(d, key, 80, newPod(t, "one"))
+	d.observe()
+	p.mu.Lock()
+	current, err := p.files.Current()
+	if len(p.lastRead) == keptFiles && string(p.lastRead[0].text) == string(current) {
+		slices.Reverse(p.lastRead) // so that it is the next to be forgotten
+	}
+	p.mu.Unlock()
+	backup, read := os.ReadFile(p.files.BackupPath())
+	if err = errors.Join(err, read); err != nil {
+		t.Fatal(err)
+	}
+	b.write(p.files.BackupPath(), string(backup)+"# touched\n")
+	if state := d.observe().State; len(state.VirtualServers) != 1 {
+		t.Errorf("the virtual server is not seen any more: %+v", state)
+	}
+}
