@@ -60,8 +60,8 @@ func mapElements(ruleset string, to []string) []string {
 	return found
 }
 
-// writes counts what the chart's ServiceAccounts wrote, from the audit log of the API server. Events and Leases do
-// not count: they say that a component lives.
+// writes counts what the chart's ServiceAccounts wrote, from the audit log of the API server. Events, Leases and
+// ConfigMaps, lbsync's own watermarks and what each process has applied, do not count: they say that a component lives.
 func (s *story) writes() (string, error) {
 	f, err := os.Open(s.Lab.AuditLog())
 	if err != nil {
@@ -82,7 +82,7 @@ func (s *story) writes() (string, error) {
 		}
 		account, ours := strings.CutPrefix(entry.User.Username, "system:serviceaccount:"+systemNamespace+":")
 		reading := slices.Contains([]string{"get", "list", "watch"}, entry.Verb)
-		sign := slices.Contains([]string{"events", "leases"}, entry.ObjectRef.Resource)
+		sign := slices.Contains([]string{"events", "leases", "configmaps"}, entry.ObjectRef.Resource)
 		if ours && entry.Stage == "ResponseComplete" && !reading && !sign {
 			counts[account+" "+entry.Verb+" "+entry.ObjectRef.Resource]++
 		}
