@@ -15,8 +15,13 @@ var ErrVersion = errors.New("haproxy is older than 2.6")
 // Version is HAProxy's major and minor version.
 type Version struct{ Major, Minor int }
 
+// AtLeast reports whether the version is major.minor or later.
+func (v Version) AtLeast(major, minor int) bool {
+	return v.Major > major || v.Major == major && v.Minor >= minor
+}
+
 func (v Version) supported() error {
-	if v.Major < 2 || v.Major == 2 && v.Minor < 6 {
+	if !v.AtLeast(2, 6) {
 		return fmt.Errorf("%w: it is %d.%d", ErrVersion, v.Major, v.Minor)
 	}
 	return nil
