@@ -20,7 +20,6 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
-	"github.com/nplbridge/nplbridge/agent/internal/dataplane"
 	"github.com/nplbridge/nplbridge/agent/internal/inventory"
 	"github.com/nplbridge/nplbridge/agent/internal/loop"
 	"github.com/nplbridge/nplbridge/agent/internal/model"
@@ -112,16 +111,15 @@ func (a *Agent) triggerLater() {
 func (a *Agent) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	uid, err := clusterUID(ctx, a.client)
+	k, err := openFor(ctx, a.cfg, a.client, a.log, a.open)
 	if ctx.Err() != nil {
-		return nil
+		if err == nil {
+			err = k.Close()
+		}
+		return nil //nolint:nilerr // it was ended before it began
 	}
 	if err != nil {
 		return err
-	}
-	k, err := a.open(dataplane.Config{ClusterUID: uid, Masquerade: a.cfg.Masquerade, ForwardAccept: a.cfg.ForwardAccept, NodePorts: dataplane.PortRange(a.cfg.PortRange), Log: a.log})
-	if err != nil {
-		return fmt.Errorf("opening the dataplane: %w", err)
 	}
 	broadcaster := events.NewBroadcaster(sink{&events.EventSinkImpl{Interface: a.client.EventsV1()}})
 	defer broadcaster.Shutdown()

@@ -29,13 +29,9 @@ func cleanup(ctx context.Context, cfg Config, client kubernetes.Interface, log *
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
-	uid, err := clusterUID(ctx, client)
+	k, err := openFor(ctx, cfg, client, log, open)
 	if err != nil {
 		return err
-	}
-	k, err := open(dataplane.Config{ClusterUID: uid, Masquerade: cfg.Masquerade, ForwardAccept: cfg.ForwardAccept, NodePorts: dataplane.PortRange(cfg.PortRange), Log: log})
-	if err != nil {
-		return fmt.Errorf("opening the dataplane: %w", err)
 	}
 	removed, err := removeAnnotations(ctx, cfg.NodeName, client, log)
 	if err != nil {

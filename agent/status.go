@@ -18,3 +18,13 @@ func (a *Agent) Status() any {
 	d.Node, d.Error = a.cfg.NodeName, "starting: the API server has not answered yet"
 	return d
 }
+
+// Leaving is the status of an agent that was told to go: what is left, "" when nothing is.
+func Leaving(cfg Config, left string) StatusDocument {
+	d := StatusDocument{Findings: []Finding{}}
+	d.Node, d.Error = cfg.NodeName, "the state is removing: nothing is left"
+	if left != "" {
+		d.Error = "the state is removing: " + left
+	}
+	return d
+}

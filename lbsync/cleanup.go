@@ -58,7 +58,7 @@ func Cleanup(ctx context.Context, cfg Config, client kubernetes.Interface, balan
 	defer stop()
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(working) }()
-	left, err := s.empty(ctx, ended, how.Tell)
+	left, err := s.empty(ctx, ended, how.Tell, s.left)
 	stop()
 	if err != nil {
 		return err
@@ -97,12 +97,12 @@ func await(ctx context.Context, client kubernetes.Interface, cfg Config, how Cle
 // cleanupPoll is how often Cleanup looks what is left.
 const cleanupPoll = 100 * time.Millisecond
 
-// empty returns when nothing of ours is left, or with what is left when ctx ends.
-func (s *Syncer) empty(ctx context.Context, ended <-chan error, tell func(string)) (left string, err error) {
+// empty returns when remains says that nothing of ours is left, or with what is left when ctx ends.
+func (s *Syncer) empty(ctx context.Context, ended <-chan error, tell func(string), remains func() string) (left string, err error) {
 	tick := time.NewTicker(cleanupPoll)
 	defer tick.Stop()
 	for {
-		if now := s.left(); now != left {
+		if now := remains(); now != left {
 			left = now
 			if left != "" {
 				tell(left)
@@ -124,11 +124,20 @@ func (s *Syncer) empty(ctx context.Context, ended <-chan error, tell func(string
 // left says what of ours is still there, "" when nothing is.
 func (s *Syncer) left() string {
 	if !s.watch.Synced() {
-		return "the cluster was not read yet"
+		return unread
 	}
 	if !s.leading.Load() {
-		return "waiting for the Lease, held by " + s.lease.Holder()
+		return s.waitsForLease()
 	}
+	return s.remains(s.marked())
+}
+
+const unread = "the cluster was not read yet"
+
+func (s *Syncer) waitsForLease() string { return "waiting for the Lease, held by " + s.lease.Holder() }
+
+// remains says what of ours is on the load balancers that this process writes, and on Services.
+func (s *Syncer) remains(marked []string) string {
 	var out []string
 	for _, b := range s.balancers {
 		l := b.loop.Load()
@@ -157,13 +166,6 @@ func (s *Syncer) left() string {
 			out = append(out, text)
 		}
 	}
-	var marked []string
-	for _, o := range s.watch.Services() {
-		if o.Annotations[annotations.ManagedBy] == s.watch.Selection.Manager || o.Annotations[annotations.EnabledBy] == s.cfg.Instance {
-			marked = append(marked, o.Namespace+"/"+o.Name)
-		}
-	}
-	slices.Sort(marked)
 	if len(marked) > 0 {
 		out = append(out, fmt.Sprintf("marks on %d Services, %s", len(marked), strings.Join(marked[:min(3, len(marked))], ", ")))
 	}
@@ -171,6 +173,39 @@ func (s *Syncer) left() string {
 		return ""
 	}
 	return "left: " + strings.Join(out, "; ")
+}
+
+// marked returns the Services that carry our marks, sorted.
+func (s *Syncer) marked() (out []string) {
+	for _, o := range s.watch.Services() {
+		if s.cfg.marks(o.Annotations) {
+			out = append(out, o.Namespace+"/"+o.Name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// markedServices reads from the API server what marked takes from the caches.
+func markedServices(ctx context.Context, client kubernetes.Interface, cfg Config) (out []string, err error) {
+	list, err := client.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list Services: %w", err)
+	}
+	for _, o := range list.Items {
+		if cfg.marks(o.Annotations) {
+			out = append(out, o.Namespace+"/"+o.Name)
+		}
+	}
+	return out, nil
+}
+
+// manager is what Services of ours name in annotations.ManagedBy.
+func (c Config) manager() string { return c.Instance + "/" + c.LeaseName }
+
+// marks says whether a Service with these annotations carries our marks.
+func (c Config) marks(of map[string]string) bool {
+	return of[annotations.ManagedBy] == c.manager() || of[annotations.EnabledBy] == c.Instance
 }
 
 // removeLease removes the Lease that nobody holds any more.

@@ -53,7 +53,7 @@ func TestDocs(t *testing.T) {
 
 func TestChart(t *testing.T) {
 	own := []string{
-		"instance", "identity", "leaseNamespace", "leaseName", "serviceType", "portRange", "addressPools", "kubeconfig", "statusSocket",
+		"instance", "identity", "leaseNamespace", "leaseName", "serviceType", "portRange", "addressPools", "kubeconfig", "statusSocket", "state",
 		"providers", // the chart runs one load balancer
 		"haproxy.configFiles", "haproxy.dir", "haproxy.masterSocket", "haproxy.adminSocket", "haproxy.binary", "haproxy.stateFile",
 		"haproxy.caFile", "haproxy.certFile", "haproxy.keyFile", "haproxy.serverName", // of one on another host

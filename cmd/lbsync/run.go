@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/nplbridge/nplbridge/cmd/internal/program"
+	"github.com/nplbridge/nplbridge/cmd/internal/removal"
 	"github.com/nplbridge/nplbridge/cmd/internal/serve"
 	"github.com/nplbridge/nplbridge/cmd/internal/settings"
 	"github.com/nplbridge/nplbridge/lbsync"
@@ -41,21 +42,15 @@ Each setting comes from its flag, else its environment variable, else the file, 
 			if *printConfig {
 				return values.Print(c.OutOrStdout())
 			}
-			cfg, err := config(values)
-			if err != nil {
-				return err
-			}
-			balancers, err := balancers(values)
-			if err != nil {
+			if err := valid(values); err != nil {
 				return err
 			}
 			runner := program.Runner{
 				Table:         table,
 				MetricsPrefix: "lbsync",
 				StatusAddress: statusAddress,
-				New: func(ctx context.Context, client kubernetes.Interface, log *zap.Logger, metrics prometheus.Registerer) (program.Service, error) {
-					return service(ctx, cfg, balancers, client, log, metrics)
-				},
+				Valid:         valid,
+				New:           service,
 			}
 			return runner.Run(c.Context(), c.Flags(), values)
 		},
@@ -66,9 +61,21 @@ Each setting comes from its flag, else its environment variable, else the file, 
 	return command
 }
 
-func service(ctx context.Context, cfg lbsync.Config, balancers []balancer, client kubernetes.Interface, log *zap.Logger,
-	metrics prometheus.Registerer,
-) (program.Service, error) {
+// valid says what is wrong with the settings.
+func valid(values *settings.Values) error {
+	_, err := config(values)
+	return err
+}
+
+func service(ctx context.Context, values *settings.Values, client kubernetes.Interface, log *zap.Logger, metrics prometheus.Registerer) (program.Service, error) {
+	cfg, err := config(values)
+	if err != nil {
+		return program.Service{}, err
+	}
+	balancers, err := balancers(values)
+	if err != nil {
+		return program.Service{}, err
+	}
 	calls, err := observeCalls(metrics)
 	if err != nil {
 		return program.Service{}, err
@@ -76,6 +83,9 @@ func service(ctx context.Context, cfg lbsync.Config, balancers []balancer, clien
 	open, err := openAll(ctx, cfg, balancers, client, log, calls)
 	if err != nil {
 		return program.Service{}, err
+	}
+	if program.IsRemoving(values) {
+		return leave(cfg, open, client, log), nil
 	}
 	s, err := lbsync.New(cfg, client, open, log, metrics)
 	if err != nil {
@@ -88,6 +98,21 @@ func service(ctx context.Context, cfg lbsync.Config, balancers []balancer, clien
 	run := func(ctx context.Context) error { return errors.Join(s.Run(ctx), open.Close()) }
 	reload := func(v *settings.Values) error { return take(s, cfg, v) }
 	return program.Service{Run: run, Checks: checks, Status: s.Status, Reload: reload}, nil
+}
+
+// leave is what runs in state removing.
+func leave(cfg lbsync.Config, open opened, client kubernetes.Interface, log *zap.Logger) program.Service {
+	p := &removal.Process{
+		Program: "lbsync", Client: client, Log: log,
+		Remove: func(ctx context.Context, tell func(string)) error {
+			return lbsync.Remove(ctx, cfg, client, open, log, tell)
+		},
+		Status: func(left string) any { return lbsync.Leaving(cfg, left) },
+	}
+	out := p.Service()
+	run := out.Run
+	out.Run = func(ctx context.Context) error { return errors.Join(run(ctx), open.Close()) }
+	return out
 }
 
 // take has a running Syncer take over those settings that are Live.

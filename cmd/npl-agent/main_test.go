@@ -30,7 +30,7 @@ func TestDocs(t *testing.T) {
 }
 
 func TestChart(t *testing.T) {
-	own := []string{"nodeName", "kubeconfig", "statusSocket", "watermarkNamespace"}
+	own := []string{"nodeName", "kubeconfig", "statusSocket", "watermarkNamespace", "state"}
 	differs := []string{"logFormat", "coolDown", "portReuse"} // the last two follow whether the chart has an lbsync
 	settingstest.Chart(t, "../../charts/nplbridge", "agent", table(), own, differs)
 }

@@ -11,7 +11,9 @@ import (
 
 	"github.com/nplbridge/nplbridge/agent"
 	"github.com/nplbridge/nplbridge/cmd/internal/program"
+	"github.com/nplbridge/nplbridge/cmd/internal/removal"
 	"github.com/nplbridge/nplbridge/cmd/internal/serve"
+	"github.com/nplbridge/nplbridge/cmd/internal/settings"
 )
 
 func runCommand() *cobra.Command {
@@ -36,17 +38,10 @@ Each setting comes from its flag, else its environment variable, else the file, 
 			if *printConfig {
 				return values.Print(c.OutOrStdout())
 			}
-			cfg, err := config(values)
-			if err != nil {
+			if err := valid(values); err != nil {
 				return err
 			}
-			runner := program.Runner{
-				Table:         table,
-				MetricsPrefix: "npl_agent",
-				New: func(_ context.Context, client kubernetes.Interface, log *zap.Logger, metrics prometheus.Registerer) (program.Service, error) {
-					return service(cfg, client, log, metrics)
-				},
-			}
+			runner := program.Runner{Table: table, MetricsPrefix: "npl_agent", Valid: valid, New: service}
 			return runner.Run(c.Context(), c.Flags(), values)
 		},
 	}
@@ -55,7 +50,20 @@ Each setting comes from its flag, else its environment variable, else the file, 
 	return command
 }
 
-func service(cfg agent.Config, client kubernetes.Interface, log *zap.Logger, metrics prometheus.Registerer) (program.Service, error) {
+// valid says what is wrong with the settings.
+func valid(values *settings.Values) error {
+	_, err := config(values)
+	return err
+}
+
+func service(_ context.Context, values *settings.Values, client kubernetes.Interface, log *zap.Logger, metrics prometheus.Registerer) (program.Service, error) {
+	cfg, err := config(values)
+	if err != nil {
+		return program.Service{}, err
+	}
+	if program.IsRemoving(values) {
+		return leave(cfg, client, log), nil
+	}
 	a, err := agent.New(cfg, client, log, metrics)
 	if err != nil {
 		return program.Service{}, err
@@ -65,6 +73,19 @@ func service(cfg agent.Config, client kubernetes.Interface, log *zap.Logger, met
 		checks = append(checks, serve.Check(c))
 	}
 	return program.Service{Run: a.Run, Checks: checks, Status: a.Status}, nil
+}
+
+// leave is what runs in state removing.
+func leave(cfg agent.Config, client kubernetes.Interface, log *zap.Logger) program.Service {
+	p := &removal.Process{
+		Program: "npl-agent", Client: client, Log: log,
+		Remove: func(ctx context.Context, tell func(string)) error {
+			tell("annotations of Pods and tables of this Node are being removed")
+			return agent.Remove(ctx, cfg, client, log)
+		},
+		Status: func(left string) any { return agent.Leaving(cfg, left) },
+	}
+	return p.Service()
 }
 
 func cleanupCommand() *cobra.Command {

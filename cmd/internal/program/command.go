@@ -98,6 +98,10 @@ func CommonSettings(listen, socket string) []settings.Setting {
 			Doc: "absolute path of the unix socket on which the running process serves its status, read-only; empty serves none",
 		},
 		{
+			Key: StateKey, Default: Running, Example: Removing, Live: true, Want: wantState,
+			Doc: "running: it does its work; removing: it takes everything of its own away, says so by an Event and waits, until it is ended or the state is running again. Written by the hook of `helm uninstall`",
+		},
+		{
 			Key: "logLevel", Default: "info", Example: "debug", Live: true,
 			Doc: "least severe level that is logged: debug, info, warn or error",
 		},

@@ -15,6 +15,8 @@ type reloader struct {
 	level zap.AtomicLevel
 	log   *zap.Logger
 	ok    prometheus.Gauge
+	valid func(*settings.Values) error // may be nil
+	anew  func(*settings.Values)       // begins anew, with another state
 
 	mu      sync.Mutex
 	started *settings.Values // what the settings that need a restart are
@@ -65,6 +67,17 @@ func (r *reloader) take(now *settings.Values) {
 	if level != r.level.Level() {
 		r.level.SetLevel(level)
 		r.log.Info("The log level changed", zap.Stringer("to", level))
+	}
+	if now.String(StateKey) != r.started.String(StateKey) && r.anew != nil {
+		if r.valid != nil {
+			if err := r.valid(now); err != nil {
+				r.refuse(err)
+				return
+			}
+		}
+		r.ok.Set(1)
+		r.anew(now)
+		return
 	}
 	if !r.served {
 		return // there is nothing yet that could take over the rest

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
@@ -26,8 +27,8 @@ type Service struct {
 	Run    func(context.Context) error
 	Checks []serve.Check
 	Status func() any
-	// Reload takes over settings that changed while it runs, those that are Live; nil where none but the log level are. On an error
-	// everything stays as it was.
+	// Reload takes over settings that changed while it runs, those that are Live; nil where none but the log level and the state are. On an
+	// error everything stays as it was.
 	Reload func(*settings.Values) error
 }
 
@@ -37,8 +38,11 @@ type Runner struct {
 	MetricsPrefix string
 	// StatusAddress is the key of the setting that says on which TCP address the status is served as well; empty where there is none.
 	StatusAddress string
-	// New builds the Service when the API server has answered. It may block until ctx ends.
-	New func(ctx context.Context, client kubernetes.Interface, log *zap.Logger, metrics prometheus.Registerer) (Service, error)
+	// Valid says what is wrong with settings that were loaded while the program runs; nil takes all.
+	Valid func(*settings.Values) error
+	// New builds the Service that the settings describe, when the API server has answered. It may block until ctx ends. When the state
+	// changes, the Service is ended and another one is built.
+	New func(ctx context.Context, values *settings.Values, client kubernetes.Interface, log *zap.Logger, metrics prometheus.Registerer) (Service, error)
 }
 
 // Client builds the Kubernetes client that the settings describe, and returns the API server's address with it. The
@@ -84,23 +88,36 @@ func (r Runner) Run(ctx context.Context, flags *pflag.FlagSet, values *settings.
 }
 
 func (r Runner) run(ctx context.Context, flags *pflag.FlagSet, values *settings.Values, level zap.AtomicLevel, log *zap.Logger) error {
+	for {
+		next, err := r.live(ctx, flags, values, level, log)
+		if err != nil || next == nil || ctx.Err() != nil {
+			return err
+		}
+		log.Info("The state changed", zap.String("from", values.String(StateKey)), zap.String("to", next.String(StateKey)))
+		values = next
+	}
+}
+
+// live is one life of the program, from settings to a Service. It returns settings with another state if the file came to have one: as
+// after a restart, nothing of this life is needed for the next.
+func (r Runner) live(ctx context.Context, flags *pflag.FlagSet, values *settings.Values, level zap.AtomicLevel, log *zap.Logger) (*settings.Values, error) {
 	build := buildinfo.Read()
 	log.Info("Starting", zap.String("program", r.Table.Program), zap.Stringer("build", build), zap.String("config", values.File()))
 
 	probes, err := open(values, "listen", serve.Listen)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = probes.Close() }()
 	socket, err := open(values, "statusSocket", serve.ListenUnix)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = socket.Close() }()
 	var outside endpoint
 	if r.StatusAddress != "" {
 		if outside, err = open(values, r.StatusAddress, serve.Listen); err != nil {
-			return err
+			return nil, err
 		}
 		defer func() { _ = outside.Close() }()
 	}
@@ -114,6 +131,9 @@ func (r Runner) run(ctx context.Context, flags *pflag.FlagSet, values *settings.
 	registry := serve.Registry(r.MetricsPrefix, build)
 	probes.serve(ctx, group, serve.Handler(&ready, registry))
 	reload := newReloader(r.MetricsPrefix, registry, values, level, log)
+	var next atomic.Pointer[settings.Values]
+	reload.valid = r.Valid
+	reload.anew = func(now *settings.Values) { next.Store(now); cancel() }
 	go values.Watch(ctx, flags, reload.changed)
 
 	group.Go(func() error {
@@ -131,7 +151,7 @@ func (r Runner) run(ctx context.Context, flags *pflag.FlagSet, values *settings.
 		if err != nil {
 			return Unreachable(values, host, err)
 		}
-		service, err := r.New(ctx, client, log, registry)
+		service, err := r.New(ctx, values, client, log, registry)
 		if err != nil {
 			return err
 		}
@@ -142,7 +162,8 @@ func (r Runner) run(ctx context.Context, flags *pflag.FlagSet, values *settings.
 		reload.serve(service.Reload)
 		return service.Run(ctx)
 	})
-	return group.Wait()
+	err = group.Wait()
+	return next.Load(), err
 }
 
 // endpoint is a listener that a setting may have switched off.

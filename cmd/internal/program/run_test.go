@@ -81,7 +81,7 @@ func (r rig) run(ctx context.Context, t *testing.T, log *zap.Logger, level zap.A
 	if err != nil {
 		t.Fatal(err)
 	}
-	runner := Runner{Table: table, MetricsPrefix: "demo", New: func(context.Context, kubernetes.Interface, *zap.Logger, prometheus.Registerer) (Service, error) {
+	runner := Runner{Table: table, MetricsPrefix: "demo", New: func(context.Context, *settings.Values, kubernetes.Interface, *zap.Logger, prometheus.Registerer) (Service, error) {
 		return build()
 	}}
 	return runner.run(ctx, r.flags, values, level, log)
@@ -254,7 +254,7 @@ func TestStatusAddress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	runner := Runner{Table: with, MetricsPrefix: "demo", StatusAddress: "statusAddress", New: func(context.Context, kubernetes.Interface, *zap.Logger, prometheus.Registerer) (Service, error) {
+	runner := Runner{Table: with, MetricsPrefix: "demo", StatusAddress: "statusAddress", New: func(context.Context, *settings.Values, kubernetes.Interface, *zap.Logger, prometheus.Registerer) (Service, error) {
 		return Service{Run: func(ctx context.Context) error { <-ctx.Done(); return nil }, Status: func() any { return map[string]int{"pods": 3} }}, nil
 	}}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -402,5 +402,74 @@ func TestStatusAndVersionCommands(t *testing.T) {
 	}
 	if err := execute(VersionCommand("demo")); err != nil || !strings.HasPrefix(out.String(), "demo ") {
 		t.Errorf("%v\n%s", err, &out)
+	}
+}
+
+// With another state in the file the program begins anew, with all that the file says; a file that cannot be used changes nothing.
+func TestState(t *testing.T) {
+	api := apiServer(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) })
+	r := newRig(t, api)
+	content, err := os.ReadFile(filepath.Join(r.dir, "settings.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(more string) { r.write(t, "settings.yaml", string(content)+"\n"+more) }
+	values, err := table.Load(r.flags)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lives := make(chan string, 8)
+	core, logs := observer.New(zap.InfoLevel)
+	runner := Runner{
+		Table: table, MetricsPrefix: "demo",
+		Valid: func(v *settings.Values) error {
+			if v.String("logFormat") == "console" {
+				return errors.New("no console")
+			}
+			return nil
+		},
+		New: func(_ context.Context, v *settings.Values, _ kubernetes.Interface, _ *zap.Logger, metrics prometheus.Registerer) (Service, error) {
+			metrics.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: "demo_lives"})) // once in each life
+			lives <- v.String(StateKey) + " " + v.String("logFormat")
+			return Service{Run: func(ctx context.Context) error { <-ctx.Done(); return nil }, Status: func() any { return nil }}, nil
+		},
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- runner.run(ctx, r.flags, values, zap.NewAtomicLevel(), zap.New(core)) }()
+	want := func(want string) {
+		t.Helper()
+		select {
+		case got := <-lives:
+			if got != want {
+				t.Errorf("it lives with %q, want %q", got, want)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("no life with %q", want)
+		}
+	}
+	want("running auto")
+	write("state: removing\nlogFormat: json")
+	want("removing json")
+	eventually(t, "it is ready", func() bool { return r.readyz() == "ok\n" })
+	write("state: running\nlogFormat: console")
+	eventually(t, "the bad file is refused", func() bool { return logs.FilterMessageSnippet("cannot be used").Len() > 0 })
+	write("state: gone")
+	eventually(t, "the bad state is refused", func() bool {
+		for _, e := range logs.FilterMessageSnippet("cannot be used").All() {
+			if text := fmt.Sprint(e.ContextMap()["error"]); strings.Contains(text, "gone") && strings.Contains(text, "want running or removing") {
+				return true
+			}
+		}
+		return false
+	})
+	write("")
+	want("running auto")
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if len(lives) > 0 {
+		t.Errorf("and a life with %q", <-lives)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/viper"
 )
 
-// Watch loads the settings again whenever the settings file changes and hands the outcome to changed, one call at a
-// time, until ctx ends. It follows the links by which Kubernetes replaces a mounted ConfigMap. Without a file there is
+// Watch loads the settings again when it begins, since they may have changed by then, and whenever the settings file changes, and hands the
+// outcome to changed, one call at a time, until ctx ends. It follows the links by which Kubernetes replaces a mounted ConfigMap. Without a file there is
 // nothing to watch and Watch returns at once.
 func (v *Values) Watch(ctx context.Context, flags *pflag.FlagSet, changed func(*Values, error)) {
 	if v.file == "" {
@@ -29,6 +29,10 @@ func (v *Values) Watch(ctx context.Context, flags *pflag.FlagSet, changed func(*
 		}
 	})
 	watcher.WatchConfig()
+	select {
+	case signals <- struct{}{}:
+	default:
+	}
 	for {
 		select {
 		case <-ctx.Done():

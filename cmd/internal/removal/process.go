@@ -1,0 +1,130 @@
+// Package removal takes an installation away: Process does it in each program whose state is removing, Hook tells the programs to and
+// waits for them.
+package removal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/nplbridge/nplbridge/cmd/internal/program"
+	"github.com/nplbridge/nplbridge/cmd/internal/serve"
+)
+
+// Reasons of the Events by which a process says how far it is.
+const (
+	removed = "Removed"
+	failed  = "RemovalFailed"
+)
+
+// lastRetry is the longest pause before a removal that failed is tried again.
+const lastRetry = 30 * time.Second
+
+// Process takes everything of a program away, which is what it does instead of its work in state removing.
+type Process struct {
+	Program string // "npl-agent"
+	Client  kubernetes.Interface
+	Log     *zap.Logger
+	// Remove removes everything, and returns when nothing is left. It may be called again after an error. tell is told in a few words what
+	// is left.
+	Remove func(ctx context.Context, tell func(left string)) error
+	// Status is the status document while so much is left, "" at last.
+	Status func(left string) any
+
+	mu   sync.Mutex
+	left string
+}
+
+// Service returns the Service that does it. It is ready when nothing is left.
+func (p *Process) Service() program.Service {
+	p.tell("it has just begun")
+	return program.Service{
+		Run:    p.run,
+		Checks: []serve.Check{{Name: "removed", Check: p.check}},
+		Status: func() any { return p.Status(p.get()) },
+	}
+}
+
+func (p *Process) tell(left string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left = left
+}
+
+func (p *Process) get() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.left
+}
+
+func (p *Process) check() error {
+	if left := p.get(); left != "" {
+		return errors.New(left)
+	}
+	return nil
+}
+
+// run removes everything, says so and waits for the end of ctx.
+func (p *Process) run(ctx context.Context) error {
+	p.Log.Info("The state is removing: everything of this process is taken away")
+	pauses := backoff.NewExponentialBackOff()
+	pauses.MaxInterval = lastRetry
+	told := ""
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		err := p.Remove(ctx, p.tell)
+		if err == nil {
+			err = p.report(ctx, corev1.EventTypeNormal, removed, p.Program+" has taken away everything of its own")
+		}
+		if err != nil && ctx.Err() == nil {
+			p.tell(err.Error())
+			p.Log.Error("removing; trying again", zap.Error(err))
+			if told != err.Error() {
+				told = err.Error()
+				if also := p.report(ctx, corev1.EventTypeWarning, failed, told); also != nil {
+					p.Log.Warn("the Event about that", zap.Error(also))
+				}
+			}
+		}
+		return struct{}{}, err
+	}, backoff.WithBackOff(pauses), backoff.WithMaxElapsedTime(0))
+	if err != nil {
+		return nil //nolint:nilerr // ctx has ended: this goes on in the next process
+	}
+	p.tell("")
+	p.Log.Info("Everything is taken away; with state running it begins again")
+	<-ctx.Done()
+	return nil
+}
+
+// maxNote is what the API server takes of an Event's note, in bytes.
+const maxNote = 1024
+
+// report writes an Event about the Pod that this process runs in; elsewhere nobody waits for one.
+func (p *Process) report(ctx context.Context, kind, reason, note string) error {
+	name, namespace, uid := os.Getenv("POD_NAME"), os.Getenv("POD_NAMESPACE"), os.Getenv("POD_UID")
+	if name == "" || namespace == "" || uid == "" {
+		return nil
+	}
+	_, err := p.Client.EventsV1().Events(namespace).Create(ctx, &eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: name + "."},
+		EventTime:  metav1.NowMicro(), ReportingController: "nplbridge.io/" + p.Program, ReportingInstance: name,
+		Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: name, UID: types.UID(uid)},
+		Type:      kind, Reason: reason, Action: "Removing", Note: strings.ToValidUTF8(note[:min(len(note), maxNote)], ""),
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("write the Event %s about Pod %s/%s: %w", reason, namespace, name, err)
+	}
+	return nil
+}
