@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-
-	"github.com/nplbridge/nplbridge/e2e/lab/internal/network"
 )
 
-// statsAddress is where HAProxy serves people on the load balancer's host.
-var statsAddress = netip.AddrPortFrom(network.LoadBalancerAddresses()[0], 8404)
+// statsPort is where HAProxy serves people on the load balancer's host.
+const statsPort = 8404
 
 // haproxyConfig is the administrator's part of HAProxy's configuration: sockets for %[1]s, and the page at %[2]s.
 const haproxyConfig = `# Written by the lab, as an administrator would. lbsync's part is in npl.d.
@@ -41,9 +39,17 @@ func (b *LoadBalancer) haproxyEngine() (engine, error) {
 	if err != nil {
 		return engine{}, err
 	}
+	argv := []string{binary, "-W", "-db", "-S", b.MasterSocket() + ",mode,600", "-f", b.file("haproxy.cfg"), "-f", b.file("npl.d")}
+	text := fmt.Sprintf(haproxyConfig, b.AdminSocket(), b.StatsAddress())
+	if b.half != nil {
+		argv = append(argv, "-L", b.place)
+		if text, err = b.half.haproxyConfig(b); err != nil {
+			return engine{}, err
+		}
+	}
 	return engine{
 		name:  "haproxy",
-		argv:  []string{binary, "-W", "-db", "-S", b.MasterSocket() + ",mode,600", "-f", b.file("haproxy.cfg"), "-f", b.file("npl.d")},
+		argv:  argv,
 		ready: b.HAProxyReady,
 		settings: map[string]any{
 			"addressPools": vips(),
@@ -55,7 +61,7 @@ func (b *LoadBalancer) haproxyEngine() (engine, error) {
 				"binary":       binary,
 			},
 		},
-	}, os.WriteFile(b.file("haproxy.cfg"), fmt.Appendf(nil, haproxyConfig, b.AdminSocket(), statsAddress), 0o644)
+	}, os.WriteFile(b.file("haproxy.cfg"), []byte(text), 0o644)
 }
 
 // AdminSocket is the path of HAProxy's Runtime API.
@@ -65,7 +71,9 @@ func (b *LoadBalancer) AdminSocket() string { return b.file("admin.sock") }
 func (b *LoadBalancer) MasterSocket() string { return b.file("master.sock") }
 
 // StatsAddress is where HAProxy serves its statistics page at / and metrics at /metrics.
-func (b *LoadBalancer) StatsAddress() string { return statsAddress.String() }
+func (b *LoadBalancer) StatsAddress() string { return b.stats().String() }
+
+func (b *LoadBalancer) stats() netip.AddrPort { return netip.AddrPortFrom(b.address, statsPort) }
 
 // HAProxyPID is the process ID of HAProxy's master.
 func (b *LoadBalancer) HAProxyPID() int { return b.balancer.Current().PID() }
@@ -76,12 +84,15 @@ func (b *LoadBalancer) KillHAProxy() error {
 	return nil
 }
 
-// StopHAProxy ends HAProxy as a service manager would, for good.
+// StopHAProxy ends HAProxy as a service manager would, until StartHAProxy.
 func (b *LoadBalancer) StopHAProxy() { b.balancer.Stop(stopGrace) }
+
+// StartHAProxy starts HAProxy again after StopHAProxy.
+func (b *LoadBalancer) StartHAProxy() error { return b.balancer.Resume() }
 
 // HAProxyReady returns nil when HAProxy answers, else why not.
 func (b *LoadBalancer) HAProxyReady(ctx context.Context) error {
-	_, err := b.lab.fetch(ctx, network.LoadBalancer, statsAddress, "/metrics")
+	_, err := b.lab.fetch(ctx, b.place, b.stats(), "/metrics")
 	return err
 }
 

@@ -40,6 +40,7 @@ type Lab struct {
 
 	nodes        *nodes
 	loadBalancer *LoadBalancer
+	partner      *LoadBalancer // of a pair
 
 	mutex   sync.Mutex
 	proxies map[string]*process.Supervisor // kube-proxy by Node

@@ -9,8 +9,6 @@ import (
 	"syscall"
 
 	"sigs.k8s.io/yaml"
-
-	"github.com/nplbridge/nplbridge/e2e/lab/internal/network"
 )
 
 // ConfigureLBSync writes lbsync's file anew, with these values, "key=value" in YAML, over those it was started with; a key with
@@ -78,14 +76,14 @@ func (b *LoadBalancer) SignalLBSync(signal syscall.Signal) error {
 
 // LBSyncMetrics is what lbsync serves for Prometheus.
 func (b *LoadBalancer) LBSyncMetrics(ctx context.Context) (string, error) {
-	text, err := b.lab.fetch(ctx, network.LoadBalancer, lbsyncAddress, "/metrics")
+	text, err := b.lab.fetch(ctx, b.place, lbsyncAddress, "/metrics")
 	return string(text), err
 }
 
 // LBSync runs lbsync on the load balancer's host with its settings, as the administrator there would, and returns its standard
 // output: "explain", "diff".
 func (b *LoadBalancer) LBSync(ctx context.Context, args ...string) (string, error) {
-	cmd := b.lab.Command(ctx, network.LoadBalancer, append([]string{b.lab.options.Programs.LBSync}, args...)...)
+	cmd := b.lab.Command(ctx, b.place, append([]string{b.lab.options.Programs.LBSync}, args...)...)
 	cmd.Env = append(cmd.Env, "LBSYNC_CONFIG="+b.file("lbsync.yaml"))
 	return output(cmd, "lbsync "+strings.Join(args, " "))
 }

@@ -20,15 +20,19 @@ import (
 )
 
 // LoadBalancer is the host in front of the cluster: what carries the traffic, HAProxy or a simulated load balancer, and
-// beside it the lbsync that drives it. Both are started again when they end.
+// beside it the lbsync that drives it. Both are started again when they end. On a host of a pair there is keepalived, too.
 type LoadBalancer struct {
-	lab      *Lab
-	kind     Kind
-	dir      string
-	settings map[string]any // of lbsync's file, as it was started with
-	balancer *process.Supervisor
-	lbsync   *process.Supervisor
-	session  session // of Administer
+	lab        *Lab
+	kind       Kind
+	half       *half // of a pair, else nil
+	place      string
+	address    netip.Addr // the host's own
+	dir        string
+	settings   map[string]any // of lbsync's file, as it was started with
+	balancer   *process.Supervisor
+	lbsync     *process.Supervisor
+	keepalived *process.Supervisor
+	session    session // of Administer
 }
 
 // Kind is a load balancer that a lab can have; lbsync's name for it.
@@ -50,7 +54,7 @@ var lbsyncAddress = netip.MustParseAddrPort("127.0.0.1:10362")
 // tokenLifetime is longer than anybody keeps a lab up.
 const tokenLifetime = 30 * 24 * time.Hour
 
-// LoadBalancer is the running load balancer; nil before StartLoadBalancer.
+// LoadBalancer is the running load balancer, of a pair the one in the namespace "lb"; nil before StartLoadBalancer.
 func (l *Lab) LoadBalancer() *LoadBalancer { return l.loadBalancer }
 
 // StartLoadBalancer is StartLoadBalancerOf with HAProxy.
@@ -60,61 +64,75 @@ func (l *Lab) StartLoadBalancer(ctx context.Context) error {
 
 // StartLoadBalancerOf starts a load balancer and lbsync in the namespace "lb", with the rights of the chart's ServiceAccount,
 // and waits until both are ready. The chart must be installed. A lab has one at a time, see StopLoadBalancer.
-func (l *Lab) StartLoadBalancerOf(ctx context.Context, kind Kind) (err error) {
-	b := &LoadBalancer{lab: l, kind: kind, dir: filepath.Join(workDir, "lb")}
+func (l *Lab) StartLoadBalancerOf(ctx context.Context, kind Kind) error {
+	b, err := l.start(ctx, &LoadBalancer{lab: l, kind: kind, place: network.LoadBalancer, address: network.LoadBalancerAddresses()[0], dir: filepath.Join(workDir, "lb")})
+	if err == nil {
+		l.loadBalancer = b
+	}
+	return err
+}
+
+// start starts everything on a host, in the order of a boot.
+func (l *Lab) start(ctx context.Context, b *LoadBalancer) (_ *LoadBalancer, err error) {
 	defer func() {
 		if err != nil {
 			b.stop(0)
 			err = fmt.Errorf("start the load balancer: %w", err)
 		}
 	}()
-	if l.loadBalancer != nil {
-		return fmt.Errorf("%s runs: stop it first", l.loadBalancer.kind)
+	if l.loadBalancer != nil && l.loadBalancer.place == b.place {
+		return nil, fmt.Errorf("%s runs: stop it first", l.loadBalancer.kind)
 	}
 	if err := b.makeDirectories(); err != nil {
-		return err
+		return nil, err
 	}
 	e, err := b.engine()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	lb, err := l.network.Namespace(network.LoadBalancer)
+	host, err := l.network.Namespace(b.place)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	environment := []string{"PATH=" + sbinPath(), "HOME=" + b.dir}
-	if b.balancer, err = process.Supervise(process.Spec{
-		Name: e.name, Argv: e.argv, Env: environment, Dir: b.dir, Log: l.logFile(e.name), In: lb,
-	}); err != nil {
-		return err
+	supervise := func(name string, argv []string) (*process.Supervisor, error) {
+		return process.Supervise(process.Spec{
+			Name: name, Argv: argv, Env: []string{"PATH=" + sbinPath(), "HOME=" + b.dir}, Dir: b.dir, Log: b.logFile(name), In: host,
+		})
+	}
+	if b.balancer, err = supervise(e.name, e.argv); err != nil {
+		return nil, err
 	}
 	if err := b.wait(ctx, e.name, e.ready); err != nil {
-		return err
+		return nil, err
+	}
+	if b.half != nil {
+		argv, err := b.half.keepalived(b)
+		if err != nil {
+			return nil, err
+		}
+		if b.keepalived, err = supervise("keepalived", argv); err != nil {
+			return nil, err
+		}
 	}
 	if err := b.configure(ctx, e.settings); err != nil {
-		return err
+		return nil, err
 	}
-	if b.lbsync, err = process.Supervise(process.Spec{
-		Name: "lbsync",
-		Argv: []string{l.options.Programs.LBSync, "run", "--config=" + b.file("lbsync.yaml")},
-		Env:  environment, Dir: b.dir, Log: l.logFile("lbsync"), In: lb,
-	}); err != nil {
-		return err
+	if b.lbsync, err = supervise("lbsync", []string{l.options.Programs.LBSync, "run", "--config=" + b.file("lbsync.yaml")}); err != nil {
+		return nil, err
 	}
 	if err := b.wait(ctx, "lbsync", b.LBSyncReady); err != nil {
-		return err
+		return nil, err
 	}
-	l.loadBalancer = b
 	l.onClose(func() error { b.stop(0); return nil })
-	return nil
+	return b, nil
 }
 
-// StopLoadBalancer ends lbsync and the load balancer as a service manager would, for good; another can be started then.
+// StopLoadBalancer ends lbsync and the load balancer as a service manager would, for good, of a pair both; another can be started then.
 func (l *Lab) StopLoadBalancer() {
-	if l.loadBalancer != nil {
-		l.loadBalancer.stop(stopGrace)
-		l.loadBalancer = nil
+	for _, b := range l.LoadBalancers() {
+		b.stop(stopGrace)
 	}
+	l.loadBalancer, l.partner = nil, nil
 }
 
 // engine is what carries the traffic, and what lbsync has to know of it.
@@ -137,7 +155,8 @@ func (b *LoadBalancer) engine() (engine, error) {
 
 func (b *LoadBalancer) file(name string) string { return filepath.Join(b.dir, name) }
 
-// makeDirectories makes those that an administrator provides on a real load balancer; lbsync's socket is where it is by default.
+// makeDirectories makes those that an administrator provides on a real load balancer; lbsync's socket is where it is by default, except on
+// the partner.
 func (b *LoadBalancer) makeDirectories() error {
 	return errors.Join(os.MkdirAll(b.file("npl.d"), 0o700), os.MkdirAll("/run/nplbridge", 0o755))
 }
@@ -152,7 +171,7 @@ func (b *LoadBalancer) configure(ctx context.Context, more map[string]any) error
 		"instance":       systemNamespace + "/" + release,
 		"leaseNamespace": systemNamespace,
 		"leaseName":      lbsyncAccount,
-		"identity":       network.LoadBalancer,
+		"identity":       b.place,
 		"provider":       string(b.kind),
 		"providerName":   string(b.kind),
 		"kubeconfig":     b.file("kubeconfig"),
@@ -160,6 +179,11 @@ func (b *LoadBalancer) configure(ctx context.Context, more map[string]any) error
 		"logFormat":      "console",
 	}
 	maps.Copy(b.settings, more)
+	if b.half != nil {
+		if err := b.half.configure(b); err != nil {
+			return err
+		}
+	}
 	return errors.Join(os.WriteFile(b.file("kubeconfig"), kubeconfig, 0o600), b.writeSettings(b.settings))
 }
 
@@ -194,18 +218,21 @@ func (b *LoadBalancer) wait(ctx context.Context, name string, ready func(context
 		return last == nil, nil
 	})
 	if err != nil {
-		return fmt.Errorf("%s is not ready: %w\n%s", name, errors.Join(last, err), process.Tail(b.lab.logFile(name), 15))
+		return fmt.Errorf("%s is not ready: %w\n%s", name, errors.Join(last, err), process.Tail(b.logFile(name), 15))
 	}
 	return nil
 }
 
 func (b *LoadBalancer) stop(grace time.Duration) {
-	for _, s := range []*process.Supervisor{b.lbsync, b.balancer} {
+	for _, s := range []*process.Supervisor{b.keepalived, b.lbsync, b.balancer} {
 		if s != nil {
 			s.Stop(grace)
 		}
 	}
 }
+
+// Place is the host's name, and where it is in the lab (see Command).
+func (b *LoadBalancer) Place() string { return b.place }
 
 // Kind is what it is.
 func (b *LoadBalancer) Kind() Kind { return b.kind }
@@ -222,14 +249,17 @@ func (b *LoadBalancer) KillLBSync() error {
 	return nil
 }
 
-// StopLBSync ends lbsync as a service manager would, for good.
+// StopLBSync ends lbsync as a service manager would, until StartLBSync.
 func (b *LoadBalancer) StopLBSync() { b.lbsync.Stop(stopGrace) }
+
+// StartLBSync starts lbsync again after StopLBSync.
+func (b *LoadBalancer) StartLBSync() error { return b.lbsync.Resume() }
 
 const stopGrace = 10 * time.Second
 
 // LBSyncReady returns nil when lbsync says that it is ready, else why not.
 func (b *LoadBalancer) LBSyncReady(ctx context.Context) error {
-	_, err := b.lab.fetch(ctx, network.LoadBalancer, lbsyncAddress, "/readyz")
+	_, err := b.lab.fetch(ctx, b.place, lbsyncAddress, "/readyz")
 	return err
 }
 
@@ -237,9 +267,17 @@ func (b *LoadBalancer) LBSyncReady(ctx context.Context) error {
 func (b *LoadBalancer) LBSyncLog() string { return b.log("lbsync") }
 
 func (b *LoadBalancer) log(name string) string {
-	content, err := os.ReadFile(b.lab.logFile(name))
+	content, err := os.ReadFile(b.logFile(name))
 	if err != nil {
 		return err.Error()
 	}
 	return string(content)
+}
+
+// logFile has what a program on the host has logged; on the partner the host is in its name.
+func (b *LoadBalancer) logFile(program string) string {
+	if b.place != network.LoadBalancer {
+		program = b.place + "-" + program
+	}
+	return b.lab.logFile(program)
 }

@@ -22,7 +22,7 @@ import (
 // command is one verb of the stories: its output is what `stdout` matches afterwards.
 type command func(s *story, ts *testscript.TestScript, args []string) (output string, err error)
 
-// verbs lists every verb. "eventually", "absent", "failing", "finally", "keep" and "lasting" take another verb as their argument.
+// verbs lists every verb. "eventually", "absent", "failing", "finally", "keep", "lasting" and "on" take another verb as their argument.
 func verbs() map[string]command {
 	return map[string]command{
 		"kubectl":    (*story).kubectl,
@@ -64,6 +64,15 @@ func verbs() map[string]command {
 		"failing":    failing,
 		"finally":    finally,
 		"keep":       keep,
+		"on":         on,
+		"pair":       (*story).pair,
+		"power":      (*story).power,
+		"holds":      (*story).holds,
+		"servers":    (*story).servers,
+		"answering":  (*story).answering,
+		"outage":     (*story).outage,
+		"stop":       (*story).stop,
+		"start":      (*story).start,
 		"lasting":    lasting,
 		"kept":       (*story).kept,
 	}
@@ -391,19 +400,41 @@ func (s *story) agent(_ *testscript.TestScript, args []string) (string, error) {
 	return s.Lab.Agent(s.ctx, args[0], args[1:]...)
 }
 
-// chart KEY=VALUE... installs the chart anew with these values and those of all stories; without any it undoes that.
+// chart KEY=VALUE... installs the chart anew with these values and those of all stories; without any it undoes that. With values
+// it first waits until the Pods of earlier stories are gone, which would move into a new range and cool there when they go.
 func (s *story) chart(_ *testscript.TestScript, args []string) (string, error) {
+	if len(args) > 0 {
+		if err := s.alone(); err != nil {
+			return "", err
+		}
+	}
 	return "", s.Lab.InstallChart(s.ctx, slices.Concat(chartValues, args)...)
+}
+
+// alone waits until no story but this one has Pods.
+func (s *story) alone() error {
+	return view.Poll(s.ctx, func() error {
+		pods, err := s.Lab.Client().CoreV1().Pods(metav1.NamespaceAll).List(s.ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, p := range pods.Items {
+			if strings.HasPrefix(p.Namespace, "story-") && p.Namespace != s.Namespace {
+				return fmt.Errorf("Pod %s/%s of another story is still there", p.Namespace, p.Name)
+			}
+		}
+		return nil
+	})
 }
 
 // lbsync ARGUMENTS... runs lbsync's command line on the load balancer's host, with the settings of the one that runs there.
 func (s *story) lbsync(_ *testscript.TestScript, args []string) (string, error) {
-	return s.Lab.LoadBalancer().LBSync(s.ctx, args...)
+	return s.Balancer().LBSync(s.ctx, args...)
 }
 
 // configure KEY=VALUE... starts lbsync anew with these settings over those of all stories; without any it undoes that.
 func (s *story) configure(_ *testscript.TestScript, args []string) (string, error) {
-	return "", s.Lab.LoadBalancer().ConfigureLBSync(s.ctx, args...)
+	return "", s.Balancer().ConfigureLBSync(s.ctx, args...)
 }
 
 // kube-proxy start NODE MODE | kube-proxy stop NODE, the mode being nftables or iptables.

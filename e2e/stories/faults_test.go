@@ -3,6 +3,7 @@ package stories
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 	"time"
 
@@ -24,7 +25,7 @@ type death struct {
 
 // crash agent NODE | crash lbsync | crash haproxy sends SIGKILL.
 func (s *story) crash(_ *testscript.TestScript, args []string) (string, error) {
-	lb := s.Lab.LoadBalancer()
+	lb := s.Balancer()
 	switch args[0] {
 	case "agent":
 		pod, err := s.agentOn(args[1])
@@ -34,10 +35,10 @@ func (s *story) crash(_ *testscript.TestScript, args []string) (string, error) {
 		s.down["agent "+args[1]] = death{container: pod.Name, number: restarts(pod)}
 		return "", s.Lab.KillContainer(systemNamespace, pod.Name, "npl-agent")
 	case "lbsync":
-		s.down["lbsync"] = death{number: lb.LBSyncPID()}
+		s.down[lb.Place()+" lbsync"] = death{number: lb.LBSyncPID()}
 		return "", lb.KillLBSync()
 	case "haproxy":
-		s.down["haproxy"] = death{number: lb.HAProxyPID()}
+		s.down[lb.Place()+" haproxy"] = death{number: lb.HAProxyPID()}
 		return "", lb.KillHAProxy()
 	}
 	return "", fmt.Errorf("crash: there is no component %q; use agent NODE, lbsync or haproxy", args[0])
@@ -45,10 +46,11 @@ func (s *story) crash(_ *testscript.TestScript, args []string) (string, error) {
 
 // restarted waits until everything that was killed runs again and is ready.
 func (s *story) restarted(_ *testscript.TestScript, _ []string) (string, error) {
-	lb := s.Lab.LoadBalancer()
 	for what, d := range s.down {
 		err := view.Poll(s.ctx, func() error {
-			switch what {
+			place, component, _ := strings.Cut(what, " ")
+			lb, _ := s.Lab.LoadBalancerAt(place)
+			switch component {
 			case "lbsync":
 				if pid := lb.LBSyncPID(); pid == d.number || pid == 0 {
 					return errors.New("lbsync does not run again yet")
@@ -89,7 +91,7 @@ func (s *story) thaw(_ *testscript.TestScript, args []string) (string, error) {
 
 func (s *story) signal(who []string, signal syscall.Signal) error {
 	if who[0] == "lbsync" {
-		return s.Lab.LoadBalancer().SignalLBSync(signal)
+		return s.Balancer().SignalLBSync(signal)
 	}
 	return s.signalAgent(who[1], signal)
 }

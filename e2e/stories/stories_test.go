@@ -107,6 +107,8 @@ type story struct {
 	loud func(format string, args ...any)
 	fail func(format string, args ...any)
 	load *churn
+	// lossy is what "outage start" began and "outage end" has not ended.
+	lossy *outage
 	// keeping is what "keep" began and "kept" has not ended.
 	keeping *keeping
 	down    map[string]death // what was killed and not yet waited for
@@ -142,6 +144,9 @@ func (s *story) end(failed bool) {
 	if s.load != nil {
 		s.load.stop()
 	}
+	if s.lossy != nil {
+		s.lossy.stop()
+	}
 	if s.keeping != nil {
 		if _, err := s.kept(nil, nil); err != nil {
 			s.loud("%v", err)
@@ -172,6 +177,8 @@ func (s *story) dump() {
 		out, err := s.Lab.Kubectl(s.ctx, args...)
 		s.loud("kubectl %s\n%s%v", strings.Join(args, " "), out, err)
 	}
-	lines := strings.Split(s.Lab.LoadBalancer().LBSyncLog(), "\n")
-	s.loud("the end of lbsync's log:\n%s", strings.Join(lines[max(0, len(lines)-30):], "\n"))
+	for _, b := range s.Lab.LoadBalancers() {
+		lines := strings.Split(b.LBSyncLog(), "\n")
+		s.loud("the end of the log of lbsync on %s:\n%s", b.Place(), strings.Join(lines[max(0, len(lines)-30):], "\n"))
+	}
 }

@@ -24,10 +24,10 @@ type Server struct {
 // Members asks the running load balancer for the members of the Service's pools. HAProxy's servers in maintenance are on their
 // way out and are left out.
 func (v View) Members(service string) (map[netip.AddrPort]Server, error) {
-	if v.Lab.LoadBalancer().Kind() != lab.HAProxy {
+	if v.Balancer().Kind() != lab.HAProxy {
 		return v.remoteMembers(context.Background(), service)
 	}
-	text, err := ask(v.Lab.LoadBalancer().AdminSocket(), "show servers state")
+	text, err := ask(v.Balancer().AdminSocket(), "show servers state")
 	if err != nil {
 		return nil, fmt.Errorf("reading the pools of HAProxy: %w", err)
 	}
@@ -36,7 +36,7 @@ func (v View) Members(service string) (map[netip.AddrPort]Server, error) {
 
 // Servers returns the lines of the Service's pools in "show servers state", without what changes by itself.
 func (v View) Servers(service string) ([]string, error) {
-	text, err := ask(v.Lab.LoadBalancer().AdminSocket(), "show servers state")
+	text, err := ask(v.Balancer().AdminSocket(), "show servers state")
 	if err != nil {
 		return nil, fmt.Errorf("reading the pools of HAProxy: %w", err)
 	}

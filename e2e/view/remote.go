@@ -102,7 +102,7 @@ func (v View) deviceMembers(ctx context.Context, service string) (map[netip.Addr
 }
 
 func (v View) read(ctx context.Context, path string, into any) error {
-	lb := v.Lab.LoadBalancer()
+	lb := v.Balancer()
 	answer, err := lb.Administer(ctx, http.MethodGet, path, nil)
 	if err != nil {
 		return fmt.Errorf("reading the pools of %s: %w", lb.Kind(), err)
@@ -115,7 +115,7 @@ func (v View) read(ctx context.Context, path string, into any) error {
 
 // remoteMembers are those of a load balancer that is not HAProxy.
 func (v View) remoteMembers(ctx context.Context, service string) (map[netip.AddrPort]Server, error) {
-	if v.Lab.LoadBalancer().Kind() == lab.Avi {
+	if v.Balancer().Kind() == lab.Avi {
 		return v.controllerMembers(ctx, service)
 	}
 	return v.deviceMembers(ctx, service)

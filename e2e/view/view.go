@@ -2,6 +2,7 @@
 package view
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -26,7 +27,12 @@ const Patience = 2 * time.Minute
 type View struct {
 	Lab       *lab.Lab
 	Namespace string
+	// On is the load balancer to look at; nil is the lab's own.
+	On *lab.LoadBalancer
 }
+
+// Balancer is the load balancer that the View looks at.
+func (v View) Balancer() *lab.LoadBalancer { return cmp.Or(v.On, v.Lab.LoadBalancer()) }
 
 // Pods returns the Pods behind a Service that are not terminating, by name.
 func (v View) Pods(ctx context.Context, service string) ([]corev1.Pod, error) {

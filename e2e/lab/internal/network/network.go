@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -58,6 +59,10 @@ func (o Options) Validate() error {
 type Network struct {
 	underlay, loadBalancer, client *Namespace
 	nodes                          []*Node
+	podRoutes                      bool // the underlay knows the way to Pods
+
+	mutex   sync.Mutex
+	partner *Namespace // nil until AddPartner
 }
 
 // New builds the network in the network namespace of this process, which must be empty, and in new ones.
@@ -104,7 +109,8 @@ func New(options Options) (_ *Network, err error) {
 			}
 		}
 	}
-	return &n, n.addRoutes(options.Pods != Overlay)
+	n.podRoutes = options.Pods != Overlay
+	return &n, n.addRoutes(n.all()...)
 }
 
 // Nodes are the Nodes in order: index 0 is node-1.
@@ -127,6 +133,11 @@ func (n *Network) Namespace(name string) (*Namespace, error) {
 
 func (n *Network) all() []*Namespace {
 	all := []*Namespace{n.underlay, n.loadBalancer, n.client}
+	n.mutex.Lock()
+	defer n.mutex.Unlock()
+	if n.partner != nil {
+		all = append(all, n.partner)
+	}
 	for _, node := range n.nodes {
 		all = append(all, node.Namespace)
 	}
@@ -191,15 +202,15 @@ func (n *Network) anyAddress() error {
 			return err
 		}
 	}
-	return n.loadBalancer.sysctls([][2]string{
-		{"net/ipv4/ip_nonlocal_bind", "1"},
-		{"net/ipv6/ip_nonlocal_bind", "1"},
-	})
+	return n.loadBalancer.sysctls(nonlocalBind)
 }
 
-// addRoutes tells every host the way to Pods, VIPs and the API server's ClusterIP; what is unknown goes to the
-// underlay, where kube-proxy has rewritten it or it is refused. Without pods the underlay does not know the way to Pods.
-func (n *Network) addRoutes(pods bool) error {
+// nonlocalBind lets programs bind addresses that another host has at the moment.
+var nonlocalBind = [][2]string{{"net/ipv4/ip_nonlocal_bind", "1"}, {"net/ipv6/ip_nonlocal_bind", "1"}}
+
+// addRoutes tells hosts the way to Pods, VIPs and the API server's ClusterIP; what is unknown goes to the
+// underlay, where kube-proxy has rewritten it or it is refused.
+func (n *Network) addRoutes(hosts ...*Namespace) error {
 	type route struct {
 		to  netip.Prefix
 		via netip.Addr
@@ -211,12 +222,12 @@ func (n *Network) addRoutes(pods bool) error {
 			route{netip.PrefixFrom(unspecified(control), 0), control, n.underlay},
 			route{VIPs[family], LoadBalancerAddresses()[family], n.loadBalancer})
 		for _, node := range n.nodes {
-			if pods {
+			if n.podRoutes {
 				routes = append(routes, route{node.PodCIDRs[family], node.Addresses[family], node.Namespace})
 			}
 		}
 	}
-	for _, ns := range n.all() {
+	for _, ns := range hosts {
 		for _, r := range routes {
 			if r.of == ns {
 				continue
@@ -238,7 +249,7 @@ func (n *Network) Close() error {
 	for _, node := range n.nodes {
 		errs = append(errs, node.close())
 	}
-	for _, ns := range []*Namespace{n.loadBalancer, n.client, n.underlay} {
+	for _, ns := range []*Namespace{n.loadBalancer, n.partner, n.client, n.underlay} {
 		if ns != nil {
 			errs = append(errs, ns.Remove())
 		}

@@ -12,6 +12,7 @@ const MaxNodes = 9
 const (
 	Underlay     = "underlay" // the bridge, and the control plane at its first address
 	LoadBalancer = "lb"
+	Partner      = "lb-2" // the other one of a pair, which is there from AddPartner on
 	Client       = "client"
 )
 
@@ -26,6 +27,9 @@ var (
 	// APIService is the ClusterIP of the Service default/kubernetes. It is also an address of the control plane itself,
 	// so that it works without kube-proxy.
 	APIService = netip.MustParseAddr("10.96.0.1")
+	// SharedVIPs are addresses of the underlay that belong to nobody: whichever load balancer of a pair has one answers for it. They are few
+	// enough for one VRRP advertisement.
+	SharedVIPs = netip.MustParsePrefix("172.30.0.200/29")
 )
 
 // ControlPlane is where kube-apiserver listens, IPv4 first.
@@ -36,6 +40,9 @@ func LoadBalancerAddresses() []netip.Addr { return underlayAddresses(2) }
 
 // ClientAddresses are the client's addresses, IPv4 first.
 func ClientAddresses() []netip.Addr { return underlayAddresses(3) }
+
+// PartnerAddresses are the addresses of the other load balancer of a pair, IPv4 first.
+func PartnerAddresses() []netip.Addr { return underlayAddresses(4) }
 
 // NodeName is the name of Node n, counted from 1, and of its network namespace.
 func NodeName(n int) string { return fmt.Sprintf("node-%d", n) }

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -107,6 +108,26 @@ func TestSupervisorRestarts(t *testing.T) {
 	}
 	if s.Current() != last {
 		t.Error("Stop started the program again")
+	}
+
+	// Stop is for a while, and then the program is kept running as before.
+	if err := s.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	resumed := s.Current()
+	if err := s.Resume(); err != nil || s.Current() != resumed || resumed == last {
+		t.Errorf("Resume, twice: %v, process %d, %d before Stop", err, s.Current().PID(), last.PID())
+	}
+	resumed.Kill()
+	eventually(t, func() error {
+		if s.Current() == resumed {
+			return errors.New("not started again")
+		}
+		return nil
+	})
+	s.Stop(0)
+	if err := syscall.Kill(s.Current().PID(), 0); err == nil {
+		t.Error("the program runs after the second Stop")
 	}
 }
 

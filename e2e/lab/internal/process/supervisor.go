@@ -13,27 +13,52 @@ const stableAfter = 10 * time.Second
 // Supervisor keeps a program running: it starts it again when it ends, later each time it ends soon.
 type Supervisor struct {
 	spec Spec
-	stop chan struct{}
-	gone chan struct{}
 
 	mutex    sync.Mutex
+	watch    *watch
 	current  *Process
 	restarts int
 }
 
+// watch is the time from a start to the Stop after it.
+type watch struct {
+	stop chan struct{} // closed by Stop
+	gone chan struct{} // closed when nobody starts the program any more
+}
+
 // Supervise starts a program and keeps it running until Stop. Only the first start can fail.
 func Supervise(spec Spec) (*Supervisor, error) {
-	first, err := Start(spec)
-	if err != nil {
+	s := &Supervisor{spec: spec}
+	if err := s.begin(); err != nil {
 		return nil, err
 	}
-	s := &Supervisor{spec: spec, stop: make(chan struct{}), gone: make(chan struct{}), current: first}
-	go s.run(first)
 	return s, nil
 }
 
-func (s *Supervisor) run(current *Process) {
-	defer close(s.gone)
+// Resume starts a program again after Stop has returned, and keeps it running. Before that it does nothing.
+func (s *Supervisor) Resume() error {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	select {
+	case <-s.watch.gone:
+		return s.begin()
+	default:
+		return nil
+	}
+}
+
+func (s *Supervisor) begin() error {
+	first, err := Start(s.spec)
+	if err != nil {
+		return err
+	}
+	s.current, s.watch = first, &watch{make(chan struct{}), make(chan struct{})}
+	go s.run(first, s.watch)
+	return nil
+}
+
+func (s *Supervisor) run(current *Process, w *watch) {
+	defer close(w.gone)
 	delay := backoff.NewExponentialBackOff()
 	delay.InitialInterval = 100 * time.Millisecond
 	delay.MaxInterval = 5 * time.Second
@@ -41,7 +66,7 @@ func (s *Supervisor) run(current *Process) {
 		started := time.Now()
 		if current != nil {
 			select {
-			case <-s.stop:
+			case <-w.stop:
 				return
 			case <-current.Done():
 			}
@@ -50,19 +75,19 @@ func (s *Supervisor) run(current *Process) {
 			delay.Reset()
 		}
 		select {
-		case <-s.stop:
+		case <-w.stop:
 			return
 		case <-time.After(delay.NextBackOff()):
 		}
-		current = s.restart()
+		current = s.restart(w)
 	}
 }
 
-func (s *Supervisor) restart() *Process {
+func (s *Supervisor) restart(w *watch) *Process {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	select {
-	case <-s.stop:
+	case <-w.stop:
 		return nil
 	default:
 	}
@@ -89,16 +114,17 @@ func (s *Supervisor) Restarts() int {
 	return s.restarts
 }
 
-// Stop ends the program for good; grace 0 kills it at once. Calling it again does nothing.
+// Stop ends the program until Resume; grace 0 kills it at once. Calling it again does nothing.
 func (s *Supervisor) Stop(grace time.Duration) {
 	s.mutex.Lock()
+	w := s.watch
 	select {
-	case <-s.stop:
+	case <-w.stop:
 	default:
-		close(s.stop)
+		close(w.stop)
 	}
 	s.mutex.Unlock()
-	<-s.gone
+	<-w.gone
 	if grace > 0 {
 		s.Current().Stop(grace)
 	} else {
