@@ -31,6 +31,7 @@ The same program under the name kubectl-npl is a plugin of kubectl: kubectl npl 
 	}
 	// No Args here: with them cobra takes an unknown command for an argument and prints the help.
 	command.AddCommand(runCommand(by), checkCommand(), statusCommand(by), explainCommand(by), diffCommand(by), cleanupCommand(by), configCommand(by),
-		haproxyCommand(by), program.VersionCommand(by.typed))
+		importCommand(by),
+		haproxyCommand(by), uninstallCommand(by), program.VersionCommand(by.typed))
 	return command
 }

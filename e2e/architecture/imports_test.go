@@ -145,6 +145,7 @@ var pure = []string{
 	"agent/npl", "agent/watermark", "agent/internal/model", "agent/internal/ports",
 	"providers",
 	"lbsync/internal/annotations", "lbsync/internal/model", "lbsync/internal/plan", "lbsync/internal/vip",
+	"cmd/internal/akoimport",
 }
 
 func TestPurePackagesHaveNoWorld(t *testing.T) {

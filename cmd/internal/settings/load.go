@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/spf13/viper"
 	"sigs.k8s.io/yaml"
+
+	"github.com/nplbridge/nplbridge/cmd/internal/nearest"
 )
 
 // Values are the settings of one program as read once; they do not change.
@@ -155,7 +157,7 @@ func (t Table) known(fields map[string]any, at, source string) error {
 			known = append(known, s.Key)
 		}
 		fix := "remove it; all keys are in docs/reference/settings.md"
-		if near := nearest(key, known); near != "" {
+		if near := nearest.To(key, known); near != "" {
 			fix = fmt.Sprintf("did you mean %s?", near)
 		}
 		return &Error{Source: source, Reason: fmt.Sprintf("unknown setting %q", at+key), Fix: fix}
