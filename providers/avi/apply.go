@@ -64,7 +64,7 @@ func (p *Provider) applyOne(ctx context.Context, inv *inventory, w *work, result
 	}
 	if failed == nil {
 		var unlock func()
-		if unlock, failed = p.keyed.lock(ctx, "service "+w.service.String()); failed == nil {
+		if unlock, failed = p.keyed.Lock(ctx, "service "+w.service.String()); failed == nil {
 			defer unlock()
 		}
 	}
@@ -196,7 +196,7 @@ func (p *Provider) sweepOne(ctx context.Context, inv *inventory, o orphan) error
 		defer unlock()
 		return p.dropVip(ctx, inv, o.object.UUID)
 	}
-	unlock, err := p.keyed.lock(ctx, "service "+o.service.String())
+	unlock, err := p.keyed.Lock(ctx, "service "+o.service.String())
 	if err != nil {
 		return err
 	}

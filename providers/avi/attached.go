@@ -34,7 +34,7 @@ func (p *Provider) findAttached(ctx context.Context, name string) (client.Object
 func (p *Provider) writeAttached(ctx context.Context, k providers.Key, name string, want []providers.Member) error {
 	what := fmt.Sprintf("members of %s in pool %q", k, name)
 	// Two Services in one pool take turns, as their edits of one list would undo each other.
-	unlock, err := p.keyed.lock(ctx, "pool "+name)
+	unlock, err := p.keyed.Lock(ctx, "pool "+name)
 	if err != nil {
 		return err
 	}

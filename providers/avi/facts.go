@@ -55,7 +55,7 @@ func (p *Provider) place(ctx context.Context) (*facts, error) {
 	if f := p.facts.Load(); f != nil {
 		return f, nil
 	}
-	unlock, err := p.keyed.lock(ctx, "what the settings name")
+	unlock, err := p.keyed.Lock(ctx, "what the settings name")
 	if err != nil {
 		return nil, err
 	}

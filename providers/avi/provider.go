@@ -15,6 +15,7 @@ import (
 
 	"github.com/nplbridge/nplbridge/providers"
 	"github.com/nplbridge/nplbridge/providers/avi/internal/client"
+	"github.com/nplbridge/nplbridge/providers/internal/locks"
 	"github.com/nplbridge/nplbridge/providers/internal/rest"
 )
 
@@ -32,7 +33,7 @@ type Provider struct {
 	reading chan struct{} // holds one element while the inventory is read
 	known   atomic.Pointer[inventory]
 	facts   atomic.Pointer[facts]
-	keyed   locks
+	keyed   locks.Named
 	// noUpsert is set once the Controller refused PATCH add for servers that a pool has.
 	noUpsert atomic.Bool
 
@@ -86,7 +87,8 @@ func New(cfg Config, owner providers.Owner, log *zap.Logger, options ...Option) 
 		return nil, fail(providers.Misconfigured, "configuration", err)
 	}
 	return &Provider{
-		cfg: cfg, owner: owner, names: names{cfg.Prefix, owner}, log: log.Named("avi"), client: c,
+		keyed: locks.Named{Owner: "avi"},
+		cfg:   cfg, owner: owner, names: names{cfg.Prefix, owner}, log: log.Named("avi"), client: c,
 		reading: make(chan struct{}, 1), attached: map[providers.Key]client.Object{}, strangers: map[string]*client.ForeignError{},
 	}, nil
 }

@@ -27,7 +27,7 @@ func (p *Provider) lockVIPs(ctx context.Context, addrs ...[]netip.Addr) (unlock 
 	for _, a := range slices.Concat(addrs...) {
 		names = append(names, "vip "+a.String())
 	}
-	return p.keyed.lockAll(ctx, names)
+	return p.keyed.LockAll(ctx, names)
 }
 
 // ensureVip returns the VsVip with exactly these addresses for a Service. Virtual services with the same addresses share one. An address can
@@ -157,7 +157,7 @@ func (p *Provider) AllocateVIPs(ctx context.Context, r providers.VIPRequest) ([]
 	if err != nil {
 		return nil, err
 	}
-	unlock, err := p.keyed.lock(ctx, "group "+r.Group)
+	unlock, err := p.keyed.Lock(ctx, "group "+r.Group)
 	if err != nil {
 		return nil, err
 	}
@@ -231,7 +231,7 @@ func (p *Provider) ReleaseVIPs(ctx context.Context, group string) error {
 	if err != nil {
 		return err
 	}
-	unlock, err := p.keyed.lock(ctx, "group "+group)
+	unlock, err := p.keyed.Lock(ctx, "group "+group)
 	if err != nil {
 		return err
 	}

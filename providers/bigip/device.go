@@ -16,6 +16,7 @@ import (
 
 	"github.com/nplbridge/nplbridge/providers"
 	"github.com/nplbridge/nplbridge/providers/bigip/internal/client"
+	"github.com/nplbridge/nplbridge/providers/internal/locks"
 	"github.com/nplbridge/nplbridge/providers/internal/rest"
 )
 
@@ -28,7 +29,7 @@ type device struct {
 	clock  clock.Clock
 	client *client.Client
 	keeper *keeper
-	keyed  locks
+	keyed  locks.Named
 
 	known     atomic.Pointer[inventory]
 	nodesKept atomic.Int64 // nodes of ours that could not be deleted because somebody uses them
@@ -68,7 +69,7 @@ func newDevice(cfg Config, url string, owner providers.Owner, log *zap.Logger, s
 	if err != nil {
 		return nil, err
 	}
-	d := &device{cfg: cfg, url: url, names: names{cfg.Prefix, cfg.Partition, owner}, log: log.With(zap.String("device", url)), clock: s.clock, client: c}
+	d := &device{cfg: cfg, url: url, names: names{cfg.Prefix, cfg.Partition, owner}, log: log.With(zap.String("device", url)), clock: s.clock, client: c, keyed: locks.Named{Owner: "bigip"}}
 	d.keeper = newKeeper(s.clock, d.log,
 		&job{what: "config-sync", delay: cfg.SyncDelay, run: d.syncToGroup},
 		&job{what: "save the configuration", delay: cfg.SaveDelay, run: d.client.Save})
@@ -154,7 +155,7 @@ func (d *device) read(ctx context.Context) (*inventory, []string, error) {
 
 // ready returns what is known, reading it when nothing is, and makes the partition if that is allowed.
 func (d *device) ready(ctx context.Context) (*inventory, error) {
-	unlock, err := d.keyed.lock(ctx, "inventory")
+	unlock, err := d.keyed.Lock(ctx, "inventory")
 	if err != nil {
 		return nil, err
 	}

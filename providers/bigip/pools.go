@@ -35,7 +35,7 @@ func (d *device) placer(ctx context.Context, inv *inventory, partition string) f
 		if n, known := inv.node(a); known {
 			return n, reachable(n, a, partition)
 		}
-		unlock, err := d.keyed.lock(ctx, "node "+a.text(0))
+		unlock, err := d.keyed.Lock(ctx, "node "+a.text(0))
 		if err != nil {
 			return nodeObject{}, err
 		}
@@ -358,7 +358,7 @@ func (d *device) writeAttached(ctx context.Context, inv *inventory, k providers.
 	if err != nil {
 		return fail(providers.Rejected, "members", err)
 	}
-	unlock, err := d.keyed.lock(ctx, "pool "+path)
+	unlock, err := d.keyed.Lock(ctx, "pool "+path)
 	if err != nil {
 		return err
 	}
