@@ -40,7 +40,7 @@ func (p *Provider) Apply(ctx context.Context, changes providers.Changes) provide
 	for _, t := range tasks {
 		t.validate(p.Capabilities())
 	}
-	err := p.withWorker(ctx, func(s *runtime.Session) error { return p.changeMembers(ctx, s, open(tasks)) })
+	err := p.changeMembers(ctx, open(tasks))
 	if err != nil {
 		p.known = false
 		failAll(open(tasks), err)
@@ -113,30 +113,36 @@ func (t *task) validate(can providers.Capabilities) {
 func (t *task) reset() { t.live, t.plan, t.next = false, memberPlan{}, nil }
 
 // changeMembers makes the members of all pools that the worker has what they should be, and works out each task's
-// next. An error is one of the connection; what HAProxy refuses is the task's own.
-func (p *Provider) changeMembers(ctx context.Context, s *runtime.Session, tasks []*task) error {
-	if err := p.refresh(ctx, s); err != nil {
-		return err
-	}
-	asks := make([]runtime.Command, len(tasks))
+// next: one round trip to read their backends, one for the commands. An error is one of the connection; what HAProxy refuses is the task's own.
+func (p *Provider) changeMembers(ctx context.Context, tasks []*task) error {
+	reads := make([]runtime.Command, len(tasks))
 	for i, t := range tasks {
-		t.reset()
-		asks[i] = runtime.Ask("show servers state " + t.backend)
+		reads[i] = runtime.Ask("show servers state " + t.backend)
 	}
-	answers, err := s.Run(ctx, asks)
-	if err != nil {
-		return err
-	}
+	return p.withReads(ctx, reads, func(s *runtime.Session, answers []runtime.Result) error {
+		if err := p.refresh(ctx, s); err != nil {
+			return err
+		}
+		return p.obtain(ctx, s, tasks, answers)
+	})
+}
+
+// obtain plans the tasks from what the worker has of their backends and carries the plans out.
+func (p *Provider) obtain(ctx context.Context, s *runtime.Session, tasks []*task, answers []runtime.Result) error {
 	var commands []runtime.Command
 	var owners []*task
 	for i, t := range tasks {
-		if err := p.prepareTask(t, answers[i]); err != nil {
-			t.err = err
+		t.reset()
+		if t.err = p.prepareTask(t, answers[i]); t.err != nil {
 			continue
 		}
+		p.park(t.backend, t.plan.parked)
 		for _, c := range t.plan.commands {
 			commands, owners = append(commands, c), append(owners, t)
 		}
+	}
+	if len(commands) == 0 {
+		return nil
 	}
 	results, err := s.Run(ctx, commands)
 	for i, r := range results {
@@ -211,7 +217,7 @@ func (p *Provider) prepareTask(t *task, answer runtime.Result) error {
 		var err error
 		if t.live {
 			var servers []runtime.Server
-			if servers, err = runtime.ParseServers(answer.Text); err == nil {
+			if servers, err = p.serversIn(answer); err == nil {
 				t.plan, err = mark("").planMembers(t.backend, p.settings, servers, *t.pool)
 				next.Servers = t.plan.servers
 			}
@@ -245,9 +251,13 @@ func (p *Provider) adopt(tasks []*task) {
 		}
 		for _, name := range t.plan.removed {
 			p.leaving[ref{t.backend, name}] = time.Time{}
+			p.unpark(t.backend, name)
 		}
 		for _, server := range t.plan.servers {
 			delete(p.leaving, ref{t.backend, server.Name})
+			if !server.Drained {
+				p.unpark(t.backend, server.Name)
+			}
 		}
 		if t.attached || t.pool == nil {
 			continue
@@ -289,11 +299,24 @@ func (p *Provider) shutdownInOldWorkers(ctx context.Context, gone func(backend, 
 	if p.cfg.Remote() {
 		return
 	}
-	processes, err := p.master.Processes(ctx)
-	for _, pid := range processes.Old {
+	old, err := p.oldWorkers(ctx)
+	for _, pid := range old {
 		err = errors.Join(err, p.master.ShutdownSessions(ctx, pid, gone))
 	}
 	if err != nil {
 		p.log.Warn("connections to removed members may go on in old workers", zap.Error(err))
 	}
+}
+
+// oldWorkers returns the workers from before a reload that still have connections. As long as a worker serves there is no reload, so once it has been alone it is
+// not asked for again.
+func (p *Provider) oldWorkers(ctx context.Context) ([]int, error) {
+	if p.alone == p.recalled {
+		return nil, nil
+	}
+	processes, err := p.master.Processes(ctx)
+	if err == nil && len(processes.Old) == 0 {
+		p.alone = p.recalled
+	}
+	return processes.Old, err
 }

@@ -62,7 +62,7 @@ func (p *Provider) prepareAttached(t *task, answer runtime.Result) error {
 		return fail(providers.Rejected, t.key.String(), fmt.Errorf("haproxy has no backend %q; make it in haproxy.cfg or name another", t.backend))
 	}
 	t.live = true
-	servers, err := runtime.ParseServers(answer.Text)
+	servers, err := p.serversIn(answer)
 	if err != nil {
 		return fail(providers.Rejected, t.key.String(), err)
 	}
@@ -148,11 +148,18 @@ func (p *Provider) attachAgain(live liveState) ([]runtime.Command, error) {
 		if err != nil {
 			return nil, err
 		}
+		p.park(backend, plan.parked)
 		commands = append(commands, plan.commands...)
 		for _, server := range p.carried[backend] {
-			if isBlocked(server) {
-				commands = append(commands, runtime.Drain(backend, server.Name))
+			if !isBlocked(server) {
+				continue
 			}
+			out := runtime.Drain
+			if server.Admin&adminByHand != 0 {
+				out = runtime.Maintain
+			}
+			commands = append(commands, out(backend, server.Name))
+			p.unpark(backend, server.Name)
 		}
 	}
 	return commands, nil

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nplbridge/nplbridge/providers"
 	"github.com/nplbridge/nplbridge/providers/haproxy/internal/runtime"
@@ -127,42 +128,105 @@ func TestAttachedBackendsThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestOperatorsDrainIsRespected: reported, left through every change of other members and a reload, and ended by who began it.
+// TestOperatorsDrainIsRespected: reported, left through every change of other members, through a reload and a restart of lbsync, and ended by
+// who began it. Both commands that an operator has for it, though lbsync itself drains by one of them.
 func TestOperatorsDrainIsRespected(t *testing.T) {
 	t.Parallel()
-	b, p := running(t)
+	for _, verb := range []string{"drain", "maint"} {
+		t.Run(verb, func(t *testing.T) {
+			t.Parallel()
+			b, p := running(t)
+			d, key := desk{t, p}, testKey("web")
+			one, two, three := newPod(t, "one"), newPod(t, "two"), newPod(t, "three")
+			address := b.serve(d, key, 80, one, two, three)
+			now := []providers.Member{one.Member, two.Member, three.draining()}
+			d.must(change(key, members(one, two, three), now, nil))
+			b.fileHas(p, " disabled")
+			name, err := mark("").name(two.ID())
+			if err != nil {
+				t.Fatal(err)
+			}
+			server := "npl_b_shop_web_80/" + name
+			b.run("set server " + server + " state " + verb)
+			out := func(when string) {
+				t.Helper()
+				o := d.observe()
+				for _, m := range o.State.Pools[0].Members {
+					want := providers.Enabled
+					if m.UID == three.UID {
+						want = providers.Draining
+					}
+					if m.State != want {
+						t.Errorf("%s: %s is %s, want %s", when, m.Address, m.State, want)
+					}
+					if blocked := o.Members[key][m.ID()].Blocked; blocked != (m.UID == two.UID) {
+						t.Errorf("%s: %s is blocked: %v", when, m.Address, blocked)
+					}
+				}
+				for range 6 {
+					if got, err := call(address); err != nil || got != one.name && got != "four" {
+						t.Errorf("%s: reached %q, %v", when, got, err)
+					}
+				}
+			}
+			out("at once")
+			four := newPod(t, "four")
+			d.must(change(key, now, append(now, four.Member), nil))
+			now = append(now, four.Member)
+			out("after another member came")
+			b.serve(d, testKey("other"), 81, one)
+			out("after a reload")
+			if err := p.Close(); err != nil {
+				t.Fatal(err)
+			}
+			d.p = b.open()
+			out("after a restart of lbsync")
+			d.must(change(key, now, now, nil))
+			out("after everything was wanted anew")
+			b.serve(d, testKey("third"), 82, one)
+			out("after a restart and a reload")
+			b.run("set server " + server + " state ready")
+			b.reached(address, one, two, four)
+			d.must(change(key, now, members(one, two, three, four), nil))
+			b.reached(address, one, two, three, four)
+		})
+	}
+}
+
+// TestDrainOutlivesAKilledLbsync: before the file tells of it, a drain looks like an operator's. It is asked for again, and is lbsync's own then.
+func TestDrainOutlivesAKilledLbsync(t *testing.T) {
+	t.Parallel()
+	b := newBalancer(t)
+	b.cfg.WriteDelay = time.Minute
+	p := b.open()
+	b.start()
 	d, key := desk{t, p}, testKey("web")
-	one, two, three := newPod(t, "one"), newPod(t, "two"), newPod(t, "three")
+	one, two := newPod(t, "one"), newPod(t, "two")
 	address := b.serve(d, key, 80, one, two)
-	name, err := mark("").name(two.ID())
-	if err != nil {
-		t.Fatal(err)
+	now := []providers.Member{one.Member, two.draining()}
+	d.must(change(key, members(one, two), now, nil))
+	p.stop() // and never Close
+	d.p = b.open()
+	if o := d.observe(); !o.Members[key][two.ID()].Blocked {
+		t.Fatalf("%+v: the file knows already, and the test shows nothing", o.Members[key])
 	}
-	server := "npl_b_shop_web_80/" + name
-	b.run("set server " + server + " state drain")
-	out := func(when string) {
-		t.Helper()
-		o := d.observe()
-		status, told := o.Members[key][two.ID()]
-		if !told || !status.Blocked {
-			t.Errorf("%s: it is not told: %+v", when, o.Members[key])
-		}
-		for _, m := range o.State.Pools[0].Members {
-			if m.State != providers.Enabled {
-				t.Errorf("%s: %s is %s, and lbsync did not drain it", when, m.Address, m.State)
-			}
-		}
-		for range 6 {
-			if got, err := call(address); err != nil || got == two.name {
-				t.Errorf("%s: reached %q, %v", when, got, err)
-			}
-		}
+	d.must(change(key, members(one, two), now, nil))
+	want := providertest.Render(providers.Pool{Key: key, Members: change(key, nil, now, nil).Pools[0].New.Members})
+	if o := d.observe(); o.Members[key][two.ID()].Blocked || providertest.Render(providers.Pool{Key: key, Members: d.pool(key)}) != want {
+		t.Errorf("asked for again: %+v of %+v", o.Members[key], o.State.Pools)
 	}
-	out("at once")
-	d.must(change(key, members(one, two), members(one, two, three), nil))
-	out("after another member came")
-	b.serve(d, testKey("other"), 81, one)
-	out("after a reload")
-	b.run("set server " + server + " state ready")
-	b.reached(address, one, two, three)
+	d.must(change(key, now, members(one, two), nil))
+	b.reached(address, one, two)
+}
+
+// fileHas waits until the file that lbsync writes behind the members says this.
+func (b *balancer) fileHas(p *Provider, text string) {
+	b.t.Helper()
+	b.eventually("the file follows", func() error {
+		file, err := p.files.Current()
+		if err == nil && !strings.Contains(string(file), text) {
+			err = fmt.Errorf("no %q in\n%s", text, file)
+		}
+		return err
+	})
 }

@@ -18,7 +18,7 @@ func isLeaving(s runtime.Server) bool {
 	return s.Admin&runtime.AdminForcedMaint != 0 && s.Weight == 0
 }
 
-// stateOf returns what lbsync lets a server that is not leaving receive. What an operator's drain takes from it beside that is not
+// stateOf returns what lbsync lets a server that is not leaving receive. What an operator takes from it beside that is not
 // looked at, see isBlocked.
 func stateOf(s runtime.Server) providers.MemberState {
 	if s.Admin&runtime.AdminForcedMaint != 0 || s.Weight == 0 {
@@ -27,14 +27,14 @@ func stateOf(s runtime.Server) providers.MemberState {
 	return providers.Enabled
 }
 
-// isBlocked reports whether an operator took a server out with `state drain`, which lbsync itself never uses.
-func isBlocked(s runtime.Server) bool { return s.Admin&runtime.AdminForcedDrain != 0 }
+// isBlocked reports whether an operator took a server out, with `state drain`, which lbsync itself never uses, or with `state maint`.
+func isBlocked(s runtime.Server) bool { return s.Admin&(runtime.AdminForcedDrain|adminByHand) != 0 }
 
 // healthOf returns what the checks of a server found. In maintenance they are paused, and before the first one has ended
 // HAProxy believes that the server is up.
 func healthOf(s runtime.Server) providers.Health {
 	switch {
-	case s.Check&runtime.CheckEnabled == 0 || s.Admin&runtime.AdminForcedMaint != 0 || s.Result == runtime.ResultUnknown:
+	case s.Check&runtime.CheckEnabled == 0 || s.Admin&(runtime.AdminForcedMaint|adminByHand) != 0 || s.Result == runtime.ResultUnknown:
 		return providers.HealthUnknown
 	case s.Operation == runtime.OperationStopped:
 		return providers.HealthDown
@@ -146,6 +146,7 @@ type memberPlan struct {
 	commands []runtime.Command
 	servers  []config.Server // of the file, when the commands have been carried out
 	removed  []string        // names of servers that the commands send away
+	parked   []string        // and of those that they put into maintenance, or add, which begins there
 }
 
 // planMembers compares a backend's live servers with the pool that is wanted. The steps come in the order of the
@@ -207,6 +208,7 @@ func (k mark) planMembers(backend string, settings config.Settings, live []runti
 				server.Check = runtime.CheckConfigured
 			}
 			taken[server.ID] = true
+			plan.parked = append(plan.parked, name)
 			do(runtime.AddServer(backend, name, id.Address, fmt.Sprintf("id %d weight %d %s", server.ID, server.Weight, options)))
 		}
 		if server.Check&(runtime.CheckConfigured|runtime.CheckEnabled) == runtime.CheckConfigured {
@@ -220,12 +222,13 @@ func (k mark) planMembers(backend string, settings config.Settings, live []runti
 		drained := member.State == providers.Draining
 		maintained := server.Admin&runtime.AdminForcedMaint != 0
 		if drained && !maintained {
+			plan.parked = append(plan.parked, server.Name)
 			do(runtime.Maintain(backend, server.Name))
 		}
 		if server.Weight != serverWeight(member) {
 			do(runtime.Weigh(backend, server.Name, serverWeight(member)))
 		}
-		if !drained && maintained { // an operator's drain alone is left
+		if !drained && maintained { // what an operator took out is left
 			do(runtime.Ready(backend, server.Name))
 		}
 		if _, ours, _ := k.identify(server); ours {

@@ -1,6 +1,7 @@
 package haproxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -24,8 +25,8 @@ func (p *Provider) Observe(ctx context.Context, scope providers.Scope) (provider
 	defer p.mu.Unlock()
 	var observed providers.Observed
 	var worker runtime.Worker
-	err := p.withWorker(ctx, func(s *runtime.Session) error {
-		live, err := p.load(ctx, s)
+	err := p.withReads(ctx, stateReads, func(s *runtime.Session, answers []runtime.Result) error {
+		live, err := p.take(s.Info().Worker, answers)
 		if err != nil {
 			return err
 		}
@@ -49,12 +50,16 @@ func (p *Provider) Observe(ctx context.Context, scope providers.Scope) (provider
 	return observed, nil
 }
 
-// withWorker runs a batch on a session of its own and makes sure that the worker was the current one from begin to
-// end; when it was not, the batch runs again. Errors come back classified.
+// withWorker runs a batch on a session of its own. When a reload overtook it, it runs again, on the new worker. Errors come back classified.
 func (p *Provider) withWorker(ctx context.Context, batch func(*runtime.Session) error) error {
+	return p.withReads(ctx, nil, func(s *runtime.Session, _ []runtime.Result) error { return batch(s) })
+}
+
+// withReads is withWorker for a batch that begins with these reads: they cost no round trip of their own.
+func (p *Provider) withReads(ctx context.Context, reads []runtime.Command, batch func(*runtime.Session, []runtime.Result) error) error {
 	var err error
 	for range attempts {
-		if err = p.onWorker(ctx, batch); !errors.Is(err, runtime.ErrStale) {
+		if err = p.onWorker(ctx, reads, batch); !errors.Is(err, runtime.ErrStale) {
 			break
 		}
 		p.known = false
@@ -65,19 +70,15 @@ func (p *Provider) withWorker(ctx context.Context, batch func(*runtime.Session) 
 	return err
 }
 
-func (p *Provider) onWorker(ctx context.Context, batch func(*runtime.Session) error) error {
-	s, err := p.dial(ctx)
+func (p *Provider) onWorker(ctx context.Context, reads []runtime.Command, batch func(*runtime.Session, []runtime.Result) error) error {
+	s, answers, err := runtime.Begin(ctx, p.admin, reads)
+	if s != nil {
+		defer s.Close()
+	}
 	if err != nil {
 		return err
 	}
-	defer s.Close()
-	if s.Info().Stopping {
-		return runtime.ErrStale
-	}
-	if err := batch(s); err != nil {
-		return err
-	}
-	return s.Current(ctx)
+	return batch(s, answers)
 }
 
 // liveState is what a worker says of all its backends.
@@ -91,33 +92,36 @@ func (p *Provider) stranger(worker runtime.Worker) bool {
 	return p.worker != (runtime.Worker{}) && worker != p.worker
 }
 
-// load reads the worker and our files and sets all that the Provider knows, except which worker the caller knows.
+// stateReads is what take is made from.
+var stateReads = []runtime.Command{
+	runtime.AskVariable(config.GenerationVariable), runtime.Ask("show backend"), runtime.Ask("show servers state"),
+}
+
+// load reads the worker and takes what it says.
 func (p *Provider) load(ctx context.Context, s *runtime.Session) (liveState, error) {
-	generation, err := s.Environment(ctx, config.GenerationVariable)
+	answers, err := s.Run(ctx, stateReads)
 	if err != nil {
 		return liveState{}, err
 	}
-	results, err := s.Run(ctx, []runtime.Command{runtime.Ask("show backend"), runtime.Ask("show servers state")})
-	if err != nil {
+	return p.take(s.Info().Worker, answers)
+}
+
+// take sets all that the Provider knows, except which worker the caller knows, from a worker's answers to stateReads and from our files.
+func (p *Provider) take(worker runtime.Worker, answers []runtime.Result) (liveState, error) {
+	generation, err := runtime.Variable(config.GenerationVariable, answers[0])
+	if err = cmp.Or(err, answers[1].Err, answers[2].Err); err != nil {
 		return liveState{}, err
 	}
-	for _, r := range results {
-		if r.Err != nil {
-			return liveState{}, r.Err
-		}
-	}
-	live := liveState{backends: runtime.ParseBackends(results[0].Text), servers: map[string][]runtime.Server{}}
-	servers, err := runtime.ParseServers(results[1].Text)
+	servers, err := runtime.ParseServers(answers[2].Text)
 	if err != nil {
 		return liveState{}, err
-	}
-	for _, server := range servers {
-		live.servers[server.Backend] = append(live.servers[server.Backend], server)
 	}
 	if err := p.base(generation); err != nil {
 		return liveState{}, err
 	}
 	p.generation = generation
+	p.recall(worker, servers)
+	live := liveState{backends: runtime.ParseBackends(answers[1].Text), servers: byBackend(servers)}
 
 	leaving := map[ref]time.Time{}
 	for i := range p.model.Services {
@@ -224,11 +228,10 @@ func (p *Provider) connections(ctx context.Context, s *runtime.Session, pools []
 			continue
 		}
 		if len(counts) == 0 && !p.cfg.Remote() {
-			processes, err := p.master.Processes(ctx)
-			if err != nil {
+			var err error
+			if old, err = p.oldWorkers(ctx); err != nil {
 				return nil, p.classify("master socket "+p.cfg.MasterSocket, err)
 			}
-			old = processes.Old
 		}
 		backend := backendOf(pool)
 		sessions, err := sessionsOf(ctx, s, backend)

@@ -66,6 +66,10 @@ type Provider struct {
 	// held are the addresses that the worker may listen on for us, as far as our files tell.
 	held    map[netip.AddrPort]bool
 	leaving map[ref]time.Time // removed servers: when each was first seen without a connection, or zero
+	// parked are the servers that lbsync itself put into maintenance in the worker recalled. See maintenance.go.
+	parked   map[ref]bool
+	recalled runtime.Worker
+	alone    runtime.Worker // the worker that was seen without older ones beside it; zero is none
 	// carried are our servers in backends of others, by backend, that the worker before our last reload had.
 	carried    map[string][]runtime.Server
 	lastReload time.Time
@@ -108,7 +112,7 @@ func New(cfg Config, owner providers.Owner, log *zap.Logger) (*Provider, error) 
 		master:  runtime.Master{Path: cfg.MasterSocket},
 		poke:    make(chan struct{}, 1),
 		changed: make(chan struct{}, 1),
-		leaving: map[ref]time.Time{}, tableSync: tableSync,
+		leaving: map[ref]time.Time{}, parked: map[ref]bool{}, tableSync: tableSync,
 	}
 	p.reloader = process.Reloader{Master: p.master, Admin: cfg.AdminSocket}
 	if !cfg.Remote() {
@@ -230,15 +234,6 @@ func (p *Provider) tell() {
 	case p.changed <- struct{}{}:
 	default:
 	}
-}
-
-// dial opens a session with the worker that serves now.
-func (p *Provider) dial(ctx context.Context) (*runtime.Session, error) {
-	s, err := runtime.Open(ctx, p.admin)
-	if err != nil {
-		return nil, p.classify("admin socket "+p.cfg.AdminSocket, err)
-	}
-	return s, nil
 }
 
 // classify gives an error of the sockets its kind.

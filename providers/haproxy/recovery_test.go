@@ -242,7 +242,7 @@ func TestDrift(t *testing.T) {
 		return backend + "/" + n
 	}
 	for _, answer := range b.run(
-		"set server "+name(one)+" state maint",
+		"set server "+name(one)+" weight 20",
 		"set server "+name(two)+" addr 127.0.0.7 port 7",
 		"set server "+name(three)+" state maint",
 	) {
@@ -259,8 +259,10 @@ func TestDrift(t *testing.T) {
 	b.run("add server "+backend+"/byhand "+stranger.Address.String()+" id 7", "set server "+backend+"/byhand state ready")
 
 	seen := d.pool(key)
+	heavy := one.Member
+	heavy.Weight = 20
 	want := []providers.Member{
-		one.draining(), {Address: netip.MustParseAddrPort("127.0.0.7:7"), State: providers.Enabled}, {Address: stranger.Address, State: providers.Enabled},
+		heavy, {Address: netip.MustParseAddrPort("127.0.0.7:7"), State: providers.Enabled}, {Address: stranger.Address, State: providers.Enabled},
 	}
 	slices.SortFunc(want, providers.CompareMembers)
 	if got := providertest.Render(providers.Pool{Key: key, Members: seen}); got != providertest.Render(providers.Pool{Key: key, Members: want}) {
@@ -391,13 +393,13 @@ func TestMasterIsAwayWhileMembersDrain(t *testing.T) {
 	d, key := desk{t, p}, testKey("web")
 	one, two := newPod(t, "one"), newPod(t, "two")
 	b.serve(d, key, 80, one, two)
-	d.must(change(key, members(one, two), []providers.Member{one.draining(), two.Member}, nil))
 	b.eventually("the other's health is known", func() error {
 		if s := d.observe().Members[key][two.ID()]; s.Health != providers.HealthUp {
 			return fmt.Errorf("%+v", s)
 		}
 		return nil
 	})
+	d.must(change(key, members(one, two), []providers.Member{one.draining(), two.Member}, nil))
 	hidden := b.cfg.MasterSocket + ".away"
 	if err := os.Rename(b.cfg.MasterSocket, hidden); err != nil {
 		t.Fatal(err)

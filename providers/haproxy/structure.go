@@ -205,7 +205,7 @@ func (p *Provider) switchTo(ctx context.Context, next config.File, text []byte) 
 	if err := p.files.WriteCurrent(text); err != nil {
 		return fail(providers.Misconfigured, "writing "+p.files.Path(), err)
 	}
-	p.lastReload = time.Now()
+	p.lastReload, p.alone = time.Now(), runtime.Worker{}
 	err = p.reloader.Reload(ctx, next.Generation)
 	if clearing := p.files.WriteState(emptyState); clearing != nil {
 		// A later restart would bring back states of now.
@@ -247,7 +247,7 @@ func (p *Provider) saveState(ctx context.Context) (ours map[string][]runtime.Ser
 		if err := p.files.WriteState(results[0].Text + "\n"); err != nil {
 			return fail(providers.Misconfigured, "writing "+p.files.State, err)
 		}
-		servers, err := runtime.ParseServers(results[0].Text)
+		servers, err := p.serversIn(results[0])
 		ours = p.attachedServers(servers)
 		return err
 	})
@@ -281,6 +281,7 @@ func (p *Provider) settle(ctx context.Context) {
 			if err != nil {
 				return err
 			}
+			p.park(backend, plan.parked)
 			commands = append(commands, plan.commands...)
 		}
 		again, err := p.attachAgain(live)

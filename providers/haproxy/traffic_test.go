@@ -339,11 +339,11 @@ func TestStaleSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if err := s.Current(t.Context()); err != nil {
+	if _, err := s.Run(t.Context(), nil); err != nil {
 		t.Fatalf("before the reload: %v", err)
 	}
 	b.serve(d, testKey("other"), 81, newPod(t, "two"))
-	if err := s.Current(t.Context()); !errors.Is(err, runtime.ErrStale) {
+	if _, err := s.Run(t.Context(), nil); !errors.Is(err, runtime.ErrStale) {
 		t.Errorf("after a reload the session says %v, want ErrStale", err)
 	}
 
@@ -364,7 +364,8 @@ func TestStaleSession(t *testing.T) {
 				return nil
 			})
 		}
-		return nil
+		_, err := s.Run(t.Context(), []runtime.Command{runtime.Ask("show backend")})
+		return err
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ func (v Version) AtLeast(major, minor int) bool {
 
 func (v Version) supported() error {
 	if !v.AtLeast(2, 6) {
-		return fmt.Errorf("%w: it is %d.%d", ErrVersion, v.Major, v.Minor)
+		return fmt.Errorf("%w: it is %d.%d; install 2.6 or later (Debian 12 has it)", ErrVersion, v.Major, v.Minor)
 	}
 	return nil
 }

@@ -6,10 +6,12 @@ package runtime
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 )
@@ -45,9 +47,9 @@ func (e *RefusedError) Error() string {
 }
 
 // Session is one interactive connection to a worker's admin socket. It is not safe for concurrent use, and it is
-// short-lived by design: after a reload a connection stays with the old worker, where writes succeed and vanish.
+// short-lived by design: after a reload a connection stays with the old worker, where writes succeed and vanish. So whatever it sends ends
+// with a look at the worker, in the same write: what a worker that is not stopping has answered, it has answered in force.
 type Session struct {
-	at   Endpoint
 	conn net.Conn
 	in   *bufio.Reader
 	info Info
@@ -56,42 +58,59 @@ type Session struct {
 // Dial connects to the admin socket at path and checks the version.
 func Dial(ctx context.Context, path string) (*Session, error) { return Open(ctx, Unix(path)) }
 
-// Open connects to a command line and checks the version.
+// Open connects to a command line and checks the version. The worker may be one that stops: see Info.
 func Open(ctx context.Context, at Endpoint) (*Session, error) {
+	s, _, err := Begin(ctx, at, nil)
+	if errors.Is(err, ErrStale) {
+		err = nil
+	}
+	return s, err
+}
+
+// Begin is Open and the first Run in one: the greeting, the commands and the look at the worker leave in one write. The commands go to any version
+// and any worker, so they must only read. With ErrStale there is a Session, of a worker that stops; with any other error there is none.
+func Begin(ctx context.Context, at Endpoint, reads []Command) (*Session, []Result, error) {
 	conn, err := at.Dial(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	s := &Session{at: at, conn: conn, in: bufio.NewReaderSize(conn, 64<<10)}
-	if err := s.greet(ctx); err != nil {
-		_ = conn.Close()
-		return nil, err
+	s := &Session{conn: conn, in: bufio.NewReaderSize(conn, 64<<10)}
+	results, err := s.exchange(ctx, slices.Concat(greeting, reads, look))
+	if err == nil {
+		err = cmp.Or(results[0].Err, results[1].Err)
 	}
-	return s, nil
-}
-
-// greet makes the connection interactive and asks which worker is at its other end.
-func (s *Session) greet(ctx context.Context) error {
-	results, err := s.Run(ctx, []Command{
-		{Text: "prompt", Expect: Silence},
-		{Text: "set severity-output number", Expect: Silence},
-		{Text: "show info", Expect: Data},
-	})
+	if err == nil {
+		s.info, err = infoOf(results[len(results)-1])
+	}
+	if err == nil {
+		err = s.info.Version.supported()
+	}
 	if err != nil {
-		return err
+		s.Close()
+		return nil, nil, err
 	}
-	for _, r := range results {
-		if r.Err != nil {
-			return r.Err
-		}
+	results = results[len(greeting) : len(results)-1]
+	if s.info.Stopping {
+		return s, results, ErrStale
 	}
-	if s.info, err = ParseInfo(results[2].Text); err != nil {
-		return err
-	}
-	return s.info.Version.supported()
+	return s, results, nil
 }
 
-// Info is what the worker said of itself when the session began.
+var (
+	// greeting makes a connection interactive.
+	greeting = []Command{{Text: "prompt"}, {Text: "set severity-output number"}}
+	// look asks which worker is at the other end.
+	look = []Command{Ask("show info")}
+)
+
+func infoOf(answer Result) (Info, error) {
+	if answer.Err != nil {
+		return Info{}, answer.Err
+	}
+	return ParseInfo(answer.Text)
+}
+
+// Info is what the worker last said of itself.
 func (s *Session) Info() Info { return s.info }
 
 // Close ends the connection.
@@ -103,9 +122,30 @@ type Result struct {
 	Err  error
 }
 
-// Run sends the commands in order and returns one Result for each. A non-nil error means that the connection
+// Run sends the commands in order, looks at the worker after them, and returns one Result for each command. ErrStale says that all were answered,
+// by a worker that is stopping or gone: what they changed is lost. Any other error means that the connection
 // failed: the results of the commands that were not answered are unknown, and so is whether they took effect.
 func (s *Session) Run(ctx context.Context, commands []Command) ([]Result, error) {
+	results, err := s.exchange(ctx, slices.Concat(commands, look))
+	if err != nil {
+		if len(results) == len(commands) {
+			err = errors.Join(ErrStale, err)
+		}
+		return results, err
+	}
+	info, err := infoOf(results[len(commands)])
+	results = results[:len(commands)]
+	switch {
+	case err != nil:
+		return results, err
+	case info.Stopping || info.Worker != s.info.Worker:
+		return results, ErrStale
+	}
+	return results, nil
+}
+
+// exchange sends the commands in order, a window at a time, and returns the answers that came.
+func (s *Session) exchange(ctx context.Context, commands []Command) ([]Result, error) {
 	deadline := time.Now().Add(callTimeout)
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
 		deadline = d
@@ -150,34 +190,6 @@ func (s *Session) Run(ctx context.Context, commands []Command) ([]Result, error)
 	return results, nil
 }
 
-// Current returns ErrStale unless this session's worker is still the one that a new connection reaches. Call it
-// after a batch: together with Dial it brackets the batch.
-func (s *Session) Current(ctx context.Context) error {
-	results, err := s.Run(ctx, []Command{{Text: "show info", Expect: Data}})
-	if err != nil {
-		return errors.Join(ErrStale, err)
-	}
-	if results[0].Err != nil {
-		return results[0].Err
-	}
-	info, err := ParseInfo(results[0].Text)
-	if err != nil {
-		return err
-	}
-	if info.Stopping {
-		return ErrStale
-	}
-	fresh, err := Open(ctx, s.at)
-	if err != nil {
-		return err
-	}
-	defer fresh.Close()
-	if fresh.info.Worker != s.info.Worker || fresh.info.Stopping {
-		return ErrStale
-	}
-	return nil
-}
-
 // readReply reads one answer up to and including the prompt, "\n> ", and returns it without the prompt and without
 // surrounding newlines.
 func readReply(in *bufio.Reader) (string, error) {
@@ -205,16 +217,23 @@ func readReply(in *bufio.Reader) (string, error) {
 	}
 }
 
+// AskVariable asks for a variable of the worker's environment; Variable reads the answer.
+func AskVariable(name string) Command { return Ask("show env " + name) }
+
+// Variable returns the value in the answer to AskVariable, "" when the worker has no variable of that name.
+func Variable(name string, answer Result) (string, error) {
+	if refused, is := errors.AsType[*RefusedError](answer.Err); is && strings.Contains(refused.Answer, "Variable not found") {
+		return "", nil
+	}
+	value, _ := strings.CutPrefix(answer.Text, name+"=")
+	return value, answer.Err
+}
+
 // Environment returns a variable of the worker's environment, "" when it has none of that name.
 func (s *Session) Environment(ctx context.Context, name string) (string, error) {
-	results, err := s.Run(ctx, []Command{Ask("show env " + name)})
+	results, err := s.Run(ctx, []Command{AskVariable(name)})
 	if err != nil {
 		return "", err
 	}
-	var refused *RefusedError
-	if errors.As(results[0].Err, &refused) && strings.Contains(refused.Answer, "Variable not found") {
-		return "", nil
-	}
-	value, _ := strings.CutPrefix(results[0].Text, name+"=")
-	return value, results[0].Err
+	return Variable(name, results[0])
 }

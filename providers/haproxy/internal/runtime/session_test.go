@@ -18,7 +18,8 @@ type fakeWorker struct {
 	path   string
 	mu     sync.Mutex
 	most   int                                     // most commands that were sent before an answer was read
-	answer func(n int, line string) (string, bool) // n counts the commands after the greeting; false hangs up
+	answer func(n int, line string) (string, bool) // n counts the commands, the greeting and looks aside; false hangs up
+	look   func(n int) (string, bool)              // what it says of itself, n commands and looks after the greeting; nil: it stays the same
 }
 
 func newFake(t *testing.T, answer func(n int, line string) (string, bool)) *fakeWorker {
@@ -49,7 +50,7 @@ func newFake(t *testing.T, answer func(n int, line string) (string, bool)) *fake
 func (f *fakeWorker) serve(c net.Conn) {
 	defer c.Close()
 	in := bufio.NewReader(c)
-	for n := -3; ; n++ {
+	for n, looks := 0, 0; ; {
 		line, err := in.ReadString('\n')
 		if err != nil {
 			return
@@ -59,10 +60,15 @@ func (f *fakeWorker) serve(c net.Conn) {
 		f.mu.Unlock()
 		text, ok := "", true
 		switch line = strings.TrimSpace(line); {
-		case n >= 0:
-			text, ok = f.answer(n, line)
+		case line == "prompt", line == "set severity-output number":
 		case line == "show info":
-			text = infoText + "\n"
+			if text = infoText + "\n"; f.look != nil {
+				text, ok = f.look(looks)
+			}
+			looks++
+		default:
+			text, ok = f.answer(n, line)
+			n++
 		}
 		if !ok {
 			return
@@ -175,21 +181,78 @@ func TestContextEndsACall(t *testing.T) {
 	}
 }
 
-func TestCurrent(t *testing.T) {
-	stopping := newFake(t, func(int, string) (string, bool) {
-		return strings.Replace(infoText, "Stopping: 0", "Stopping: 1", 1) + "\n", true
-	})
-	if err := stopping.dial(t).Current(t.Context()); !errors.Is(err, ErrStale) {
-		t.Errorf("a stopping worker: %v", err)
+// stops is the answer of a worker that a reload has replaced.
+var stops = strings.Replace(infoText, "Stopping: 0", "Stopping: 1", 1) + "\n"
+
+// TestTrapSessionWithAnOldWorker: what a worker answers that is stopping, or that is gone right after, is done nowhere, at whichever end of the batch it shows.
+func TestTrapSessionWithAnOldWorker(t *testing.T) {
+	another := strings.Replace(infoText, "25776", "25777", 1) + "\n"
+	for name, c := range map[string]struct {
+		look    func(n int) (string, bool)
+		atBegin bool
+	}{
+		"stopping when the batch begins": {func(int) (string, bool) { return stops, true }, true},
+		"stopping after the commands":    {func(n int) (string, bool) { return []string{infoText + "\n", stops}[n], true }, false},
+		"gone after the commands":        {func(n int) (string, bool) { return infoText + "\n", n == 0 }, false},
+		"another after the commands":     {func(n int) (string, bool) { return []string{infoText + "\n", another}[n], true }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t, func(int, string) (string, bool) { return "", true })
+			f.look = c.look
+			s, _, err := Begin(t.Context(), Unix(f.path), []Command{{Text: "show x"}})
+			if errors.Is(err, ErrStale) != c.atBegin || err != nil && !c.atBegin {
+				t.Fatalf("at the beginning: %v", err)
+			}
+			t.Cleanup(s.Close)
+			if c.atBegin {
+				if s, err := Dial(t.Context(), f.path); err != nil || !s.Info().Stopping {
+					t.Errorf("Dial does not say that it stops: %v", err)
+				}
+				return
+			}
+			if results, err := s.Run(t.Context(), ready(3)); !errors.Is(err, ErrStale) || len(results) != 3 {
+				t.Errorf("%d results, %v, want 3 and ErrStale", len(results), err)
+			}
+		})
 	}
-	gone := newFake(t, func(int, string) (string, bool) { return "", false })
-	if err := gone.dial(t).Current(t.Context()); !errors.Is(err, ErrStale) {
-		t.Errorf("a worker that hung up: %v", err)
+}
+
+// TestARoundTripEach: the greeting, reads and the look leave in one write, and so do commands and the look after them.
+func TestARoundTripEach(t *testing.T) {
+	f := newFake(t, func(_ int, line string) (string, bool) { return line + "\n", true })
+	at := &countingEndpoint{Endpoint: Unix(f.path)}
+	s, answers, err := Begin(t.Context(), at, []Command{Ask("show a"), Ask("show b")})
+	if err != nil || len(answers) != 2 || answers[0].Text != "show a" || answers[1].Text != "show b" {
+		t.Fatalf("%+v, %v", answers, err)
 	}
-	here := newFake(t, func(int, string) (string, bool) { return infoText + "\n", true })
-	if err := here.dial(t).Current(t.Context()); err != nil {
-		t.Errorf("the current worker: %v", err)
+	t.Cleanup(s.Close)
+	if at.writes != 1 {
+		t.Errorf("Begin wrote %d times", at.writes)
 	}
+	if _, err := s.Run(t.Context(), []Command{Ask("show c"), Ask("show d")}); err != nil || at.writes != 2 {
+		t.Errorf("%d writes after Begin and Run, %v", at.writes, err)
+	}
+}
+
+// countingEndpoint counts what is written to it. A round trip is a write and the waiting for what it asks.
+type countingEndpoint struct {
+	Endpoint
+	writes int
+}
+
+func (e *countingEndpoint) Dial(ctx context.Context) (net.Conn, error) {
+	conn, err := e.Endpoint.Dial(ctx)
+	return &countingConn{conn, e}, err
+}
+
+type countingConn struct {
+	net.Conn
+	at *countingEndpoint
+}
+
+func (c *countingConn) Write(b []byte) (int, error) {
+	c.at.writes++
+	return c.Conn.Write(b)
 }
 
 func TestLongLines(t *testing.T) {
