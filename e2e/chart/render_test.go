@@ -1,5 +1,5 @@
-// Package chart holds the tests of charts/nplbridge: helm renders it, and the manifests are judged as what they are; installed
-// in a lab, its rights and admission policies are tried on a real API server.
+// Package chart holds the tests of charts/nplbridge installed in a lab: its rights and admission policies are tried on a real API server.
+// What can be judged without one is in package manifests.
 package chart
 
 import (
@@ -8,46 +8,28 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nplbridge/nplbridge/e2e/chart/manifests"
 )
 
-func template(t *testing.T, set ...string) (string, error) {
+// render returns the manifests as objects; a field that their types do not have is an error.
+func render(t *testing.T, set ...string) []runtime.Object {
 	t.Helper()
 	chart, err := filepath.Abs("../../charts/nplbridge")
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"template", "nplbridge", chart, "--namespace", "nplbridge-system", "--kube-version", "v1.36.3"}
-	for _, s := range set {
-		args = append(args, "--set", s)
-	}
-	out, err := theLab.Helm(t.Context(), args...)
+	out, err := theLab.Helm(t.Context(), manifests.Arguments(chart, set...)...)
 	if err != nil {
-		return err.Error(), err
+		t.Fatal(err)
 	}
-	return out, nil
-}
-
-// render returns the manifests as objects; a field that their types do not have is an error.
-func render(t *testing.T, set ...string) []runtime.Object {
-	t.Helper()
-	out, err := template(t, set...)
+	objects, err := manifests.Decode(out)
 	if err != nil {
-		t.Fatalf("helm template: %v\n%s", err, out)
-	}
-	decoder := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
-	var objects []runtime.Object
-	for document := range strings.SplitSeq("\n"+out, "\n---\n") {
-		if strings.TrimSpace(document) == "" {
-			continue
-		}
-		object, _, err := decoder.Decode([]byte(document), nil, nil)
-		if err != nil {
-			t.Fatalf("%v in\n%s", err, document)
-		}
-		objects = append(objects, object)
+		t.Fatal(err)
 	}
 	return objects
 }
@@ -67,14 +49,24 @@ func only[T runtime.Object](t *testing.T, objects []runtime.Object, is func(T) b
 	return found[0]
 }
 
-func every[T any](T) bool { return true }
-
 func agentOf(t *testing.T, set ...string) *appsv1.DaemonSet {
 	t.Helper()
-	return only(t, render(t, set...), every[*appsv1.DaemonSet])
+	return only(t, render(t, set...), func(d *appsv1.DaemonSet) bool { return d.Name == "nplbridge-agent" })
 }
 
-func lbsyncOf(t *testing.T, set ...string) *appsv1.Deployment {
+// settingsOf returns the settings file in a ConfigMap.
+func settingsOf(t *testing.T, configMap string, set ...string) map[string]any {
 	t.Helper()
-	return only(t, render(t, set...), every[*appsv1.Deployment])
+	object := only(t, render(t, set...), func(c *corev1.ConfigMap) bool { return c.Name == configMap })
+	out := map[string]any{}
+	if err := yaml.UnmarshalStrict([]byte(object.Data["settings.yaml"]), &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func rule(group, resources, verbs string, names ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{
+		APIGroups: []string{group}, Resources: strings.Fields(resources), Verbs: strings.Fields(verbs), ResourceNames: names,
+	}
 }

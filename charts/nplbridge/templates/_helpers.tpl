@@ -1,15 +1,15 @@
-{{/* Names are at most 55 characters, so that "-lbsync" still fits into 63. */}}
+{{/* Names are at most 50 characters, so that "-lbsync-token" still fits into 63. */}}
 {{- define "nplbridge.name" -}}
-{{- default .Chart.Name .Values.nameOverride | trunc 55 | trimSuffix "-" }}
+{{- default .Chart.Name .Values.nameOverride | trunc 50 | trimSuffix "-" }}
 {{- end }}
 
 {{- define "nplbridge.fullname" -}}
 {{- if .Values.fullnameOverride }}
-{{- .Values.fullnameOverride | trunc 55 | trimSuffix "-" }}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
 {{- else if contains (include "nplbridge.name" .) .Release.Name }}
-{{- .Release.Name | trunc 55 | trimSuffix "-" }}
+{{- .Release.Name | trunc 50 | trimSuffix "-" }}
 {{- else }}
-{{- printf "%s-%s" .Release.Name (include "nplbridge.name" .) | trunc 55 | trimSuffix "-" }}
+{{- printf "%s-%s" .Release.Name (include "nplbridge.name" .) | trunc 50 | trimSuffix "-" }}
 {{- end }}
 {{- end }}
 
@@ -84,53 +84,4 @@ readinessProbe:
       "portReuse" $reuse
       "coolDown" (.Values.agent.config.coolDown | default (ternary "1m" "5m" (eq $reuse "confirmed")))
     ) (deepCopy .Values.agent.config) | toYaml }}
-{{- end }}
-
-{{- define "nplbridge.lbsync.settings" -}}
-{{- $fullname := include "nplbridge.fullname" . -}}
-{{- $provider := .Values.lbsync.config.provider -}}
-{{- $own := deepCopy (get .Values.lbsync.config $provider) -}}
-{{- if eq $provider "haproxy" -}}
-{{- $own = merge (dict
-      "configFiles" (list "/etc/haproxy/haproxy.cfg")
-      "dir" "/var/lib/nplbridge/npl.d"
-      "masterSocket" "/run/haproxy/master.sock"
-      "adminSocket" "/run/haproxy/admin.sock"
-      "binary" ""
-    ) $own -}}
-{{- end -}}
-{{ merge (dict
-      "instance" (printf "%s/%s" .Release.Namespace .Release.Name)
-      "leaseNamespace" .Release.Namespace
-      "leaseName" (printf "%s-lbsync" $fullname)
-      "serviceType" .Values.serviceType
-      "portRange" .Values.agent.config.portRange
-      "addressPools" .Values.addressPools
-      $provider $own
-    ) (deepCopy (omit .Values.lbsync.config "haproxy" "avi" "bigip")) | toYaml }}
-{{- end }}
-
-{{/* Whether lbsync is alone in its Pod: "true" or nothing. */}}
-{{- define "nplbridge.lbsync.alone" -}}
-{{- if ne .Values.lbsync.config.provider "haproxy" }}true{{ end -}}
-{{- end }}
-
-{{/* Says what provider avi or bigip cannot do without. */}}
-{{- define "nplbridge.lbsync.check" -}}
-{{- $provider := .Values.lbsync.config.provider -}}
-{{- if include "nplbridge.lbsync.alone" . -}}
-{{- $own := get .Values.lbsync.config $provider -}}
-{{- $at := printf "lbsync.config.%s" $provider -}}
-{{- if not (or $own.url $own.urls) }}{{ fail (printf "%s.%s is empty: give https://host of the load balancer" $at (ternary "url" "urls" (eq $provider "avi"))) }}{{ end -}}
-{{- if not $own.username }}{{ fail (printf "%s.username is empty: give the account that lbsync has on the load balancer" $at) }}{{ end -}}
-{{- $files := printf "/etc/nplbridge/%s/" $provider -}}
-{{- range $key := list "passwordFile" "tokenFile" "caFile" -}}
-{{- if and (not $.Values.lbsync.existingSecret) (hasPrefix $files (get $own $key | default "")) }}{{ fail (printf "lbsync.existingSecret is empty, and %s.%s is a file of it: name a Secret, or set it to nothing" $at $key) }}{{ end -}}
-{{- end -}}
-{{- end -}}
-{{- end }}
-
-{{/* The settings that lbsync does not follow while it runs. */}}
-{{- define "nplbridge.lbsync.restart" -}}
-{{ omit (include "nplbridge.lbsync.settings" . | fromYaml) "drainLimit" "gateTimeout" "guardHold" "logLevel" "nodePortSelector" "portRange" "resync" | toYaml }}
 {{- end }}

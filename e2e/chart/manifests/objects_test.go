@@ -1,4 +1,4 @@
-package chart
+package manifests
 
 import (
 	"maps"
@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/yaml"
 )
 
 // names returns "Kind name" of each object, sorted.
@@ -43,8 +42,8 @@ var (
 		"RoleBinding nplbridge-lbsync", "ServiceAccount nplbridge-lbsync",
 	}
 	lbsyncPolicy  = policy("lbsync")
-	besideObjects = []string{"ConfigMap nplbridge-haproxy", "ConfigMap nplbridge-lbsync", "Deployment nplbridge-lbsync"}
-	aloneObjects  = []string{"ConfigMap nplbridge-lbsync", "Deployment nplbridge-lbsync"}
+	besideObjects = []string{"ConfigMap nplbridge-haproxy", "ConfigMap nplbridge-lbsync", "DaemonSet nplbridge-haproxy"}
+	aloneObjects  = []string{"ConfigMap nplbridge-lbsync", "Deployment nplbridge-lbsync", "PodDisruptionBudget nplbridge-lbsync"}
 )
 
 // What is needed for a load balancer that lbsync writes from afar.
@@ -61,6 +60,12 @@ const antrea = "system:serviceaccount:kube-system:antrea-agent"
 
 func policy(name string) []string {
 	return []string{"ValidatingAdmissionPolicy nplbridge-" + name, "ValidatingAdmissionPolicyBinding nplbridge-" + name}
+}
+
+// hookObjects are what `helm uninstall` makes for a while.
+var hookObjects = []string{
+	"ClusterRole nplbridge-uninstall", "ClusterRoleBinding nplbridge-uninstall", "Job nplbridge-uninstall", "Role nplbridge-uninstall",
+	"RoleBinding nplbridge-uninstall", "ServiceAccount nplbridge-uninstall",
 }
 
 func TestObjects(t *testing.T) {
@@ -97,7 +102,8 @@ func TestObjects(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := slices.Sorted(slices.Values(slices.Concat(test.want...)))
-			if diff := cmp.Diff(want, names(t, render(t, test.set...))); diff != "" {
+			got := slices.DeleteFunc(names(t, render(t, test.set...)), func(o string) bool { return slices.Contains(hookObjects, o) })
+			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
@@ -130,17 +136,17 @@ func TestRights(t *testing.T) {
 			rule("events.k8s.io", "events", "create patch"),
 		},
 	} {
-		role := only(t, objects, func(r *rbacv1.ClusterRole) bool { return r.Name == name })
+		role := named[*rbacv1.ClusterRole](t, objects, name)
 		if diff := cmp.Diff(want, role.Rules); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", name, diff)
 		}
-		binding := only(t, objects, func(b *rbacv1.ClusterRoleBinding) bool { return b.Name == name })
+		binding := named[*rbacv1.ClusterRoleBinding](t, objects, name)
 		subject := []rbacv1.Subject{{Kind: "ServiceAccount", Name: name, Namespace: "nplbridge-system"}}
 		if binding.RoleRef.Name != name || !cmp.Equal(binding.Subjects, subject) {
 			t.Errorf("%s is bound as %v to %v", name, binding.RoleRef, binding.Subjects)
 		}
 	}
-	lease := only(t, objects, func(r *rbacv1.Role) bool { return r.Name == "nplbridge-lbsync" })
+	lease := named[*rbacv1.Role](t, objects, "nplbridge-lbsync")
 	want := []rbacv1.PolicyRule{
 		rule("coordination.k8s.io", "leases", "create"),
 		rule("coordination.k8s.io", "leases", "get update delete", "nplbridge-lbsync"),
@@ -149,7 +155,7 @@ func TestRights(t *testing.T) {
 	if diff := cmp.Diff(want, lease.Rules); diff != "" {
 		t.Errorf("lease: -want +got:\n%s", diff)
 	}
-	watermarks := only(t, render(t, "agent.config.portReuse=confirmed"), func(r *rbacv1.Role) bool { return r.Name == "nplbridge-agent" })
+	watermarks := named[*rbacv1.Role](t, render(t, "agent.config.portReuse=confirmed"), "nplbridge-agent")
 	if diff := cmp.Diff([]rbacv1.PolicyRule{rule("", "configmaps", "list watch")}, watermarks.Rules); diff != "" {
 		t.Errorf("watermarks: -want +got:\n%s", diff)
 	}
@@ -205,12 +211,18 @@ func TestAgentPod(t *testing.T) {
 	selects(t, agent.Spec.Selector.MatchLabels, agent.Spec.Template.Labels)
 }
 
-func TestLBSyncPod(t *testing.T) {
-	deployment := lbsyncOf(t)
-	pod := deployment.Spec.Template.Spec
-	hardened(t, pod, "lbsync")
+func TestEmbeddedPod(t *testing.T) {
+	daemonSet := embeddedOf(t)
+	pod := daemonSet.Spec.Template.Spec
+	hardened(t, pod, "lbsync", "NET_BIND_SERVICE")
 	hardened(t, pod, "haproxy", "NET_BIND_SERVICE")
-	selects(t, deployment.Spec.Selector.MatchLabels, deployment.Spec.Template.Labels)
+	if !pod.HostNetwork {
+		t.Error("HAProxy is not on the Node's network")
+	}
+	if r := daemonSet.Spec.UpdateStrategy.RollingUpdate; r.MaxSurge.IntValue() != 0 || r.MaxUnavailable.IntValue() != 1 {
+		t.Errorf("a new Pod finds its ports taken: %+v", r)
+	}
+	selects(t, daemonSet.Spec.Selector.MatchLabels, daemonSet.Spec.Template.Labels)
 
 	// Both sides must mean the same directories.
 	mounts := map[string]map[string]string{}
@@ -232,7 +244,7 @@ func TestLBSyncPod(t *testing.T) {
 			t.Errorf("lbsync expects %s, haproxy is started with %s", path, args)
 		}
 	}
-	config := only(t, render(t), func(c *corev1.ConfigMap) bool { return c.Name == "nplbridge-haproxy" })
+	config := named[*corev1.ConfigMap](t, render(t), "nplbridge-haproxy")
 	if socket := haproxy["adminSocket"].(string); !strings.Contains(config.Data["haproxy.cfg"], "stats socket "+socket+" ") {
 		t.Errorf("haproxy.cfg has no stats socket %s", socket)
 	}
@@ -245,18 +257,8 @@ func selects(t *testing.T, selector, podLabels map[string]string) {
 	}
 }
 
-func settingsOf(t *testing.T, configMap string, set ...string) map[string]any {
-	t.Helper()
-	object := only(t, render(t, set...), func(c *corev1.ConfigMap) bool { return c.Name == configMap })
-	out := map[string]any{}
-	if err := yaml.UnmarshalStrict([]byte(object.Data["settings.yaml"]), &out); err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
-
 func TestSettingsOfLBSync(t *testing.T) {
-	got := settingsOf(t, "nplbridge-lbsync", "addressPools={192.0.2.0/24,2001:db8::/64}", "lbsync.config.drainLimit=1m")
+	got := settingsOf(t, "nplbridge-lbsync", "lbsync.haproxy.announce=routed", "addressPools={192.0.2.0/24,2001:db8::/64}", "lbsync.config.drainLimit=1m")
 	for key, want := range map[string]any{
 		"instance":       "nplbridge-system/nplbridge",
 		"leaseNamespace": "nplbridge-system",
@@ -281,15 +283,17 @@ func TestOnlyTheLogLevelRestartsNothing(t *testing.T) {
 	if after := checksum("agent.config.coolDown=7m"); after == before {
 		t.Error("a new coolDown does not reach the agents")
 	}
-	checksum = func(set ...string) string { return lbsyncOf(t, set...).Spec.Template.Annotations["checksum/settings"] }
-	before = checksum()
-	if after := checksum("lbsync.config.logLevel=debug"); after != before {
+	checksum = func(set ...string) string {
+		return embeddedOf(t, set...).Spec.Template.Annotations["checksum/settings"]
+	}
+	before = checksum("lbsync.haproxy.announce=routed")
+	if after := checksum("lbsync.haproxy.announce=routed", "lbsync.config.logLevel=debug"); after != before {
 		t.Error("a new log level restarts lbsync")
 	}
-	if after := checksum("lbsync.config.drainLimit=1m", "agent.config.portRange=50000-51000"); after != before {
+	if after := checksum("lbsync.haproxy.announce=routed", "lbsync.config.drainLimit=1m", "agent.config.portRange=50000-51000"); after != before {
 		t.Error("settings that lbsync follows while it runs restart it")
 	}
-	if after := checksum("addressPools={192.0.2.0/24}"); after == before {
+	if after := checksum("lbsync.haproxy.announce=routed", "addressPools={192.0.2.0/24}"); after == before {
 		t.Error("new address pools do not reach lbsync")
 	}
 }

@@ -1,4 +1,4 @@
-package chart
+package manifests
 
 import (
 	"path"
@@ -13,15 +13,21 @@ import (
 // lbsync of a load balancer elsewhere needs no HAProxy, no Node's network and no root; the files that its settings name are in its Secret.
 func TestLBSyncAlone(t *testing.T) {
 	for provider, values := range map[string][]string{"avi": aviValues, "bigip": bigipValues} {
-		deployment := lbsyncOf(t, values...)
+		deployment := aloneOf(t, values...)
 		pod := deployment.Spec.Template.Spec
 		hardened(t, pod, "lbsync")
 		selects(t, deployment.Spec.Selector.MatchLabels, deployment.Spec.Template.Labels)
 		if len(pod.Containers) != 1 || pod.HostNetwork || !*pod.SecurityContext.RunAsNonRoot || *pod.SecurityContext.RunAsUser == 0 {
 			t.Errorf("%s: %d containers, hostNetwork %v, security context %+v", provider, len(pod.Containers), pod.HostNetwork, pod.SecurityContext)
 		}
-		if r := deployment.Spec.Strategy.RollingUpdate; r.MaxUnavailable.IntValue() != 0 || pod.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
-			t.Errorf("%s: a new Pod cannot come before the old one goes: %v, %v", provider, r, pod.Affinity.PodAntiAffinity)
+		if r := deployment.Spec.Strategy.RollingUpdate; r.MaxUnavailable.IntValue() != 0 || *deployment.Spec.Replicas != 2 {
+			t.Errorf("%s: a new Pod cannot come before the old one goes: %v, of %d replicas", provider, r, *deployment.Spec.Replicas)
+		}
+		for _, c := range pod.TopologySpreadConstraints {
+			if c.WhenUnsatisfiable != corev1.ScheduleAnyway {
+				t.Errorf("%s: a single Node is not enough: %+v", provider, c)
+			}
+			selects(t, c.LabelSelector.MatchLabels, deployment.Spec.Template.Labels)
 		}
 
 		at := slices.IndexFunc(pod.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == "settings" })
