@@ -16,7 +16,9 @@ type reloader struct {
 	log   *zap.Logger
 	ok    prometheus.Gauge
 	valid func(*settings.Values) error // may be nil
-	anew  func(*settings.Values)       // begins anew, with another state
+	// anew begins anew with other settings; all says that it does so for every setting that is not Live, instead of only for the state.
+	anew func(*settings.Values)
+	all  bool
 
 	mu      sync.Mutex
 	started *settings.Values // what the settings that need a restart are
@@ -68,7 +70,8 @@ func (r *reloader) take(now *settings.Values) {
 		r.level.SetLevel(level)
 		r.log.Info("The log level changed", zap.Stringer("to", level))
 	}
-	if now.String(StateKey) != r.started.String(StateKey) && r.anew != nil {
+	_, restart := r.started.Changed(now)
+	if r.anew != nil && (now.String(StateKey) != r.started.String(StateKey) || r.all && len(restart) > 0) {
 		if r.valid != nil {
 			if err := r.valid(now); err != nil {
 				r.refuse(err)
@@ -76,6 +79,7 @@ func (r *reloader) take(now *settings.Values) {
 			}
 		}
 		r.ok.Set(1)
+		r.log.Info("The settings file changed, beginning anew with it", zap.Strings("settings", append(restart, StateKey+": "+now.String(StateKey))))
 		r.anew(now)
 		return
 	}
@@ -94,7 +98,7 @@ func (r *reloader) take(now *settings.Values) {
 	if len(live) > 0 && r.service != nil {
 		r.log.Info("The settings file changed, these settings are in force now", zap.Strings("settings", live))
 	}
-	if _, restart := r.started.Changed(now); len(restart) > 0 {
+	if len(restart) > 0 {
 		r.log.Warn("The settings file changed, these settings need a restart", zap.Strings("settings", restart))
 	}
 }

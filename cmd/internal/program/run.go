@@ -38,6 +38,9 @@ type Runner struct {
 	MetricsPrefix string
 	// StatusAddress is the key of the setting that says on which TCP address the status is served as well; empty where there is none.
 	StatusAddress string
+	// Anew has the program begin anew in the same process when settings change that are not Live; otherwise it warns that they need a
+	// restart. A new state always has it begin anew.
+	Anew bool
 	// Valid says what is wrong with settings that were loaded while the program runs; nil takes all.
 	Valid func(*settings.Values) error
 	// New builds the Service that the settings describe, when the API server has answered. It may block until ctx ends. When the state
@@ -93,13 +96,12 @@ func (r Runner) run(ctx context.Context, flags *pflag.FlagSet, values *settings.
 		if err != nil || next == nil || ctx.Err() != nil {
 			return err
 		}
-		log.Info("The state changed", zap.String("from", values.String(StateKey)), zap.String("to", next.String(StateKey)))
 		values = next
 	}
 }
 
-// live is one life of the program, from settings to a Service. It returns settings with another state if the file came to have one: as
-// after a restart, nothing of this life is needed for the next.
+// live is one life of the program, from settings to a Service. It returns other settings if the file came to have such that ask for another
+// life: as after a restart, nothing of this one is needed for the next.
 func (r Runner) live(ctx context.Context, flags *pflag.FlagSet, values *settings.Values, level zap.AtomicLevel, log *zap.Logger) (*settings.Values, error) {
 	build := buildinfo.Read()
 	log.Info("Starting", zap.String("program", r.Table.Program), zap.Stringer("build", build), zap.String("config", values.File()))
@@ -132,7 +134,7 @@ func (r Runner) live(ctx context.Context, flags *pflag.FlagSet, values *settings
 	probes.serve(ctx, group, serve.Handler(&ready, registry))
 	reload := newReloader(r.MetricsPrefix, registry, values, level, log)
 	var next atomic.Pointer[settings.Values]
-	reload.valid = r.Valid
+	reload.valid, reload.all = r.Valid, r.Anew
 	reload.anew = func(now *settings.Values) { next.Store(now); cancel() }
 	go values.Watch(ctx, flags, reload.changed)
 

@@ -405,7 +405,7 @@ func TestStatusAndVersionCommands(t *testing.T) {
 	}
 }
 
-// With another state in the file the program begins anew, with all that the file says; a file that cannot be used changes nothing.
+// With another state or, where the program does so, another setting in the file, it begins anew; a file that cannot be used changes nothing.
 func TestState(t *testing.T) {
 	api := apiServer(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) })
 	r := newRig(t, api)
@@ -421,7 +421,7 @@ func TestState(t *testing.T) {
 	lives := make(chan string, 8)
 	core, logs := observer.New(zap.InfoLevel)
 	runner := Runner{
-		Table: table, MetricsPrefix: "demo",
+		Table: table, MetricsPrefix: "demo", Anew: true,
 		Valid: func(v *settings.Values) error {
 			if v.String("logFormat") == "console" {
 				return errors.New("no console")
@@ -452,6 +452,8 @@ func TestState(t *testing.T) {
 	write("state: removing\nlogFormat: json")
 	want("removing json")
 	eventually(t, "it is ready", func() bool { return r.readyz() == "ok\n" })
+	write("state: removing\nlogFormat: auto")
+	want("removing auto")
 	write("state: running\nlogFormat: console")
 	eventually(t, "the bad file is refused", func() bool { return logs.FilterMessageSnippet("cannot be used").Len() > 0 })
 	write("state: gone")

@@ -117,9 +117,10 @@ func (p *Process) report(ctx context.Context, kind, reason, note string) error {
 	if name == "" || namespace == "" || uid == "" {
 		return nil
 	}
+	now := metav1.NowMicro()
 	_, err := p.Client.EventsV1().Events(namespace).Create(ctx, &eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: name + "."},
-		EventTime:  metav1.NowMicro(), ReportingController: "nplbridge.io/" + p.Program, ReportingInstance: name,
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s.%x", name, now.UnixNano())},
+		EventTime:  now, ReportingController: "nplbridge.io/" + p.Program, ReportingInstance: name,
 		Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: name, UID: types.UID(uid)},
 		Type:      kind, Reason: reason, Action: "Removing", Note: strings.ToValidUTF8(note[:min(len(note), maxNote)], ""),
 	}, metav1.CreateOptions{})
