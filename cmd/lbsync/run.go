@@ -49,6 +49,7 @@ Each setting comes from its flag, else its environment variable, else the file, 
 				Table:         table,
 				MetricsPrefix: "lbsync",
 				StatusAddress: statusAddress,
+				Anew:          true, // HAProxy in the same Pod goes on
 				Valid:         valid,
 				New:           service,
 			}
