@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -196,14 +197,15 @@ func (b *LoadBalancer) PowerOn(ctx context.Context) error {
 
 // forget removes what an lbsync that has ended has published, without the wait of "lbsync cleanup --retire".
 func (l *Lab) forget(ctx context.Context, identity string) error {
-	maps := l.client.CoreV1().ConfigMaps(systemNamespace)
-	list, err := maps.List(ctx, metav1.ListOptions{})
+	published := l.client.CoreV1().ConfigMaps(systemNamespace)
+	list, err := published.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
 	for _, m := range list.Items {
-		if strings.HasSuffix(m.Name, "-"+identity) {
-			err = errors.Join(err, maps.Delete(ctx, m.Name, metav1.DeleteOptions{}))
+		says := slices.Concat(slices.Collect(maps.Values(m.Annotations)), slices.Collect(maps.Values(m.Data)))
+		if slices.ContainsFunc(says, func(text string) bool { return text == identity || strings.Contains(text, `"identity":"`+identity+`"`) }) {
+			err = errors.Join(err, published.Delete(ctx, m.Name, metav1.DeleteOptions{}))
 		}
 	}
 	return err

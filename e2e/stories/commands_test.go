@@ -70,6 +70,7 @@ func verbs() map[string]command {
 		"holds":      (*story).holds,
 		"servers":    (*story).servers,
 		"answering":  (*story).answering,
+		"clients":    (*story).clients,
 		"outage":     (*story).outage,
 		"stop":       (*story).stop,
 		"start":      (*story).start,

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -97,6 +98,15 @@ func (s *story) answering(_ *testscript.TestScript, args []string) (string, erro
 		fmt.Fprintln(&out, where, slices.Collect(maps.Keys(r.ByPod)))
 	}
 	return out.String(), nil
+}
+
+// clients SERVICE N fails if HAProxy remembers the members of another number of clients of the Service's port 80.
+func (s *story) clients(_ *testscript.TestScript, args []string) (string, error) {
+	n, err := s.Clients(args[0], 80)
+	if err == nil && strconv.Itoa(n) != args[1] {
+		err = fmt.Errorf("HAProxy remembers %d clients of %s, not %s", n, args[0], args[1])
+	}
+	return fmt.Sprintln(n), err
 }
 
 // outage is a load that is known to lose requests.

@@ -51,6 +51,21 @@ func (v View) Servers(service string) ([]string, error) {
 	return lines, nil
 }
 
+// Clients returns how many clients the load balancer remembers the members of, for a port of a Service with persistence.
+func (v View) Clients(service string, port int) (int, error) {
+	table := fmt.Sprintf("%s%d", v.backendPrefix(service), port)
+	text, err := ask(v.Balancer().AdminSocket(), "show table "+table)
+	if err != nil {
+		return 0, fmt.Errorf("reading the clients of %s: %w", table, err)
+	}
+	_, used, found := strings.Cut(text, "used:")
+	if !found {
+		return 0, fmt.Errorf("%s has no table of clients: %s", table, strings.TrimSpace(text))
+	}
+	used, _, _ = strings.Cut(used, "\n")
+	return strconv.Atoi(strings.TrimSpace(used))
+}
+
 // backendPrefix begins the name of each HAProxy backend of the Service.
 func (v View) backendPrefix(service string) string {
 	return fmt.Sprintf("npl_b_%s_%s_", v.Namespace, service)
