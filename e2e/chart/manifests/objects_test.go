@@ -273,7 +273,8 @@ func TestSettingsOfLBSync(t *testing.T) {
 	}
 }
 
-// The programs follow logLevel by themselves; every other setting needs new Pods.
+// The programs follow logLevel by themselves; every other setting of theirs needs new Pods. Beside HAProxy lbsync takes over all,
+// so that HAProxy goes on.
 func TestOnlyTheLogLevelRestartsNothing(t *testing.T) {
 	checksum := func(set ...string) string { return agentOf(t, set...).Spec.Template.Annotations["checksum/settings"] }
 	before := checksum()
@@ -284,17 +285,23 @@ func TestOnlyTheLogLevelRestartsNothing(t *testing.T) {
 		t.Error("a new coolDown does not reach the agents")
 	}
 	checksum = func(set ...string) string {
-		return embeddedOf(t, set...).Spec.Template.Annotations["checksum/settings"]
+		return aloneOf(t, append(set, aviValues...)...).Spec.Template.Annotations["checksum/settings"]
 	}
-	before = checksum("lbsync.haproxy.announce=routed")
-	if after := checksum("lbsync.haproxy.announce=routed", "lbsync.config.logLevel=debug"); after != before {
+	before = checksum()
+	if after := checksum("lbsync.config.logLevel=debug"); after != before {
 		t.Error("a new log level restarts lbsync")
 	}
-	if after := checksum("lbsync.haproxy.announce=routed", "lbsync.config.drainLimit=1m", "agent.config.portRange=50000-51000"); after != before {
+	if after := checksum("lbsync.config.drainLimit=1m", "agent.config.portRange=50000-51000"); after != before {
 		t.Error("settings that lbsync follows while it runs restart it")
 	}
-	if after := checksum("lbsync.haproxy.announce=routed", "addressPools={192.0.2.0/24}"); after == before {
+	if after := checksum("addressPools={192.0.2.0/24}"); after == before {
 		t.Error("new address pools do not reach lbsync")
+	}
+	embedded := embeddedOf(t).Spec.Template
+	for _, set := range []string{"serviceType=NodePort", "lbsync.config.resync=1m", "lbsync.config.handleUnclassed=true"} {
+		if diff := cmp.Diff(embedded, embeddedOf(t, set).Spec.Template); diff != "" {
+			t.Errorf("%s restarts HAProxy:\n%s", set, diff)
+		}
 	}
 }
 

@@ -9,8 +9,10 @@ metadata:
     {{- with .Values.lbsync.podLabels }}{{ toYaml . | nindent 4 }}{{ end }}
   annotations:
     kubectl.kubernetes.io/default-container: lbsync
+    {{- if not $embedded }}
     checksum/settings: {{ include "nplbridge.lbsync.restart" . | sha256sum }}
-    {{- if $embedded }}
+    {{- else }}
+    # Not the settings: lbsync takes them over by itself, and HAProxy goes on.
     checksum/haproxy: {{ .Values.lbsync.haproxy.config | sha256sum }}
     {{- end }}
     {{- if $keepalived }}
