@@ -1,11 +1,8 @@
 package chart
 
 import (
-	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
@@ -16,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/nplbridge/nplbridge/agent/npl"
+	"github.com/nplbridge/nplbridge/e2e/lab"
 )
 
 // deployment is one of the echo server.
@@ -199,54 +197,18 @@ func refusals(t *testing.T, namespace string) []refusal {
 	t.Helper()
 	var out []refusal
 	for _, e := range audited(t) {
-		if e.ObjectRef.Namespace == namespace && strings.Contains(e.ResponseStatus.Message, "ValidatingAdmissionPolicy") {
-			out = append(out, refusal{e.User.Username, e.Verb, e.resource(), e.ResponseStatus.Message})
+		if e.ObjectRef.Namespace == namespace && e.RefusedByPolicy() {
+			out = append(out, refusal{e.User.Username, e.Verb, e.Resource(), e.ResponseStatus.Message})
 		}
 	}
 	return out
 }
 
-// event is a line of the audit log.
-type event struct {
-	Verb, UserAgent string
-	User            struct{ Username string }
-	ObjectRef       struct{ Namespace, APIGroup, Resource, Subresource string }
-	ResponseStatus  struct {
-		Code    int
-		Message string
-	}
-}
-
-// resource is spelt as in a rule of RBAC, with its group behind.
-func (e event) resource() string {
-	out := e.ObjectRef.Resource
-	if e.ObjectRef.Subresource != "" {
-		out += "/" + e.ObjectRef.Subresource
-	}
-	if e.ObjectRef.APIGroup != "" {
-		out += "." + e.ObjectRef.APIGroup
-	}
-	return out
-}
-
-func audited(t *testing.T) []event {
+func audited(t *testing.T) []lab.AuditEvent {
 	t.Helper()
-	file, err := os.Open(theLab.AuditLog())
+	events, err := theLab.Audit()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = file.Close() }()
-	var out []event
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var e event
-		if json.Unmarshal(lines.Bytes(), &e) == nil { // the last line may be half written
-			out = append(out, e)
-		}
-	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return out
+	return events
 }

@@ -23,9 +23,14 @@ metadata:
   labels: {pod-security.kubernetes.io/enforce: privileged}
 `
 
-// InstallChart installs nplbridge's chart, or upgrades it, and waits until its Pods are ready. lbsync is not among them: in
-// the lab it runs beside HAProxy, see StartLoadBalancer. Values are given as to helm's --set: "agent.config.coolDown=5s".
+// InstallChart is ApplyChart with an lbsync that runs beside the load balancer of the lab, see StartLoadBalancer.
 func (l *Lab) InstallChart(ctx context.Context, values ...string) error {
+	return l.ApplyChart(ctx, append([]string{"lbsync.placement=external"}, values...)...)
+}
+
+// ApplyChart installs nplbridge's chart, or upgrades it, and waits until its Pods are ready. Values are given as to helm's
+// --set: "agent.config.coolDown=5s"; those of an earlier call are forgotten.
+func (l *Lab) ApplyChart(ctx context.Context, values ...string) error {
 	root, err := build.RepositoryRoot()
 	if err != nil {
 		return fmt.Errorf("install the chart: %w", err)
@@ -34,8 +39,7 @@ func (l *Lab) InstallChart(ctx context.Context, values ...string) error {
 		return fmt.Errorf("install the chart: %w", err)
 	}
 	args := []string{
-		"upgrade", "--install", release, filepath.Join(root, "charts", "nplbridge"), "--namespace", systemNamespace,
-		"--set", "lbsync.placement=external", "--wait", "--timeout", "2m",
+		"upgrade", "--install", release, filepath.Join(root, "charts", "nplbridge"), "--namespace", systemNamespace, "--wait", "--timeout", "2m",
 	}
 	for _, value := range values {
 		args = append(args, "--set", value)
@@ -44,4 +48,13 @@ func (l *Lab) InstallChart(ctx context.Context, values ...string) error {
 		return fmt.Errorf("install the chart: %w", err)
 	}
 	return nil
+}
+
+// UninstallChart takes the chart away, and returns what helm and the chart's hook have said.
+func (l *Lab) UninstallChart(ctx context.Context) (string, error) {
+	out, err := l.Helm(ctx, "uninstall", release, "--namespace", systemNamespace, "--wait", "--timeout", "5m")
+	if err != nil {
+		return out, fmt.Errorf("uninstall the chart: %w", err)
+	}
+	return out, nil
 }
