@@ -197,7 +197,7 @@ func TestAgentsUseTheirRights(t *testing.T) {
 			if e.ResponseStatus.Code == 403 {
 				t.Fatalf("refused: %+v", e)
 			}
-			used[e.Verb+" "+e.resource()] = true
+			used[e.Verb+" "+e.Resource()] = true
 		}
 		for _, right := range granted(t) {
 			right = strings.TrimSuffix(right, " "+metav1.NamespaceSystem)
