@@ -23,6 +23,7 @@ type task struct {
 	attached bool
 	pool     *providers.PoolChange
 	virtual  *providers.VirtualServerChange
+	use      spareUse
 
 	live bool // the worker has the backend
 	plan memberPlan
@@ -115,6 +116,7 @@ func (t *task) reset() { t.live, t.plan, t.next = false, memberPlan{}, nil }
 // changeMembers makes the members of all pools that the worker has what they should be, and works out each task's
 // next: one round trip to read their backends, one for the commands. An error is one of the connection; what HAProxy refuses is the task's own.
 func (p *Provider) changeMembers(ctx context.Context, tasks []*task) error {
+	p.place(tasks)
 	reads := make([]runtime.Command, len(tasks))
 	for i, t := range tasks {
 		reads[i] = runtime.Ask("show servers state " + t.backend)
@@ -123,30 +125,64 @@ func (p *Provider) changeMembers(ctx context.Context, tasks []*task) error {
 		if err := p.refresh(ctx, s); err != nil {
 			return err
 		}
+		answers, err := p.placeAgain(ctx, s, tasks, reads, answers)
+		if err != nil {
+			return err
+		}
 		return p.obtain(ctx, s, tasks, answers)
 	})
 }
 
 // obtain plans the tasks from what the worker has of their backends and carries the plans out.
 func (p *Provider) obtain(ctx context.Context, s *runtime.Session, tasks []*task, answers []runtime.Result) error {
-	var commands []runtime.Command
-	var owners []*task
+	var change, leave batch // a Service without a reload leaves when its clients are sent nowhere
 	for i, t := range tasks {
 		t.reset()
 		if t.err = p.prepareTask(t, answers[i]); t.err != nil {
 			continue
 		}
 		p.park(t.backend, t.plan.parked)
-		for _, c := range t.plan.commands {
-			commands, owners = append(commands, c), append(owners, t)
+		if t.use.is && t.next == nil {
+			leave.add(t)
+		} else {
+			change.add(t)
 		}
 	}
-	if len(commands) == 0 {
+	if err := p.reach(ctx, s, taken, tasks); err != nil {
+		return err
+	}
+	if err := p.run(ctx, s, change); err != nil {
+		return err
+	}
+	if err := p.reach(ctx, s, routed, tasks); err != nil {
+		return err
+	}
+	if err := p.run(ctx, s, leave); err != nil {
+		return err
+	}
+	return p.reach(ctx, s, left, tasks)
+}
+
+// batch is the commands of several tasks, and whose each is.
+type batch struct {
+	commands []runtime.Command
+	owners   []*task
+}
+
+func (b *batch) add(t *task) {
+	for _, c := range t.plan.commands {
+		b.commands, b.owners = append(b.commands, c), append(b.owners, t)
+	}
+}
+
+// run carries a batch out. What HAProxy refuses is an error of the task.
+func (p *Provider) run(ctx context.Context, s *runtime.Session, b batch) error {
+	if len(b.commands) == 0 {
 		return nil
 	}
-	results, err := s.Run(ctx, commands)
+	results, err := s.Run(ctx, b.commands)
 	for i, r := range results {
-		if t := owners[i]; r.Err != nil && t.err == nil {
+		if t := b.owners[i]; r.Err != nil && t.err == nil {
 			t.err = fail(refusalKind(r.Err), t.key.String(), t.explain(r.Err))
 			p.known = false // the rest of its commands had their effect: look again before trusting anything
 		}
@@ -183,19 +219,19 @@ func (p *Provider) prepareTask(t *task, answer runtime.Result) error {
 	current := p.model.Get(t.key)
 	// A backend of this name that our file does not list is not ours to touch. If it is in the administrator's files,
 	// the check of the next file says so.
-	t.live = answer.Err == nil && current != nil
+	t.live = answer.Err == nil && current != nil && (current.Spare == "" || p.spares.path != "") || t.use.fresh
 	next := config.Service{Key: t.key, Pool: providers.PoolSettings{Algorithm: providers.RoundRobin}}
 	pool := current != nil
 	if pool {
 		next = *current
 	}
+	if t.use.fresh {
+		next.Spare = t.backend
+	}
 	if v := t.virtual; v != nil {
-		next.VIPs, next.Port, next.Shared, next.Virtual = nil, 0, "", providers.VirtualServerSettings{}
-		if v.New != nil {
-			next.VIPs, next.Port, next.Shared, next.Virtual = v.New.VIPs, v.New.Port, v.New.Shared, v.New.Settings
-			if len(next.VIPs) == 0 {
-				return fail(providers.Rejected, t.key.String(), errors.New("the virtual server has no address"))
-			}
+		setVirtual(&next, v.New)
+		if v.New != nil && len(next.VIPs) == 0 {
+			return fail(providers.Rejected, t.key.String(), errors.New("the virtual server has no address"))
 		}
 	}
 	if t.pool != nil {
@@ -208,7 +244,10 @@ func (p *Provider) prepareTask(t *task, answer runtime.Result) error {
 		if next.HasFrontend() {
 			return fail(providers.Rejected, t.key.String(), errors.New("a virtual server needs the pool of its key"))
 		}
-		return nil
+		return p.planLeave(t, answer)
+	}
+	if !next.CanBeSpare() {
+		next.Spare = ""
 	}
 	if err := next.Validate(); err != nil {
 		return fail(providers.Rejected, t.key.String(), err)
@@ -217,7 +256,7 @@ func (p *Provider) prepareTask(t *task, answer runtime.Result) error {
 		var err error
 		if t.live {
 			var servers []runtime.Server
-			if servers, err = p.serversIn(answer); err == nil {
+			if servers, err = p.serversOf(t, answer); err == nil {
 				t.plan, err = mark("").planMembers(t.backend, p.settings, servers, *t.pool)
 				next.Servers = t.plan.servers
 			}
@@ -228,6 +267,9 @@ func (p *Provider) prepareTask(t *task, answer runtime.Result) error {
 			return fail(providers.Rejected, t.key.String(), err)
 		}
 	}
+	if t.use.fresh && len(t.plan.removed) > 0 {
+		return fail(providers.Conflict, t.key.String(), fmt.Errorf("the spare backend %s has servers that nobody knows", t.backend))
+	}
 	t.next = &next
 	return nil
 }
@@ -235,7 +277,7 @@ func (p *Provider) prepareTask(t *task, answer runtime.Result) error {
 // refusalKind classifies what HAProxy answered to a command on a server. A server or backend that is unexpectedly
 // there, or not there, means that somebody else changed it.
 func refusalKind(err error) providers.Kind {
-	for _, text := range []string{"No such", "Can't find", "already used", "Already exists", "already exists"} {
+	for _, text := range []string{"No such", "Can't find", "already used", "Already exists", "already exists", "not found"} {
 		if strings.Contains(err.Error(), text) {
 			return providers.Conflict
 		}
@@ -246,7 +288,7 @@ func refusalKind(err error) providers.Kind {
 // adopt notes in the model the members that are in force now.
 func (p *Provider) adopt(tasks []*task) {
 	for _, t := range tasks {
-		if !t.live || t.next == nil && !t.attached {
+		if !t.live || t.next == nil && !t.attached && !t.use.is {
 			continue
 		}
 		for _, name := range t.plan.removed {
@@ -259,7 +301,10 @@ func (p *Provider) adopt(tasks []*task) {
 				p.unpark(t.backend, server.Name)
 			}
 		}
-		if t.attached || t.pool == nil {
+		if t.use.is {
+			p.adoptSpare(t)
+		}
+		if t.attached || t.use.is || t.pool == nil {
 			continue
 		}
 		current := *p.model.Get(t.key)
@@ -271,7 +316,7 @@ func (p *Provider) adopt(tasks []*task) {
 // structural returns the tasks that only a reload can fulfil.
 func (p *Provider) structural(tasks []*task) []*task {
 	return slices.DeleteFunc(tasks, func(t *task) bool {
-		if t.attached {
+		if t.attached || t.use.is {
 			return true
 		}
 		current := p.model.Get(t.key)

@@ -48,6 +48,9 @@ func (t *task) checkAttached() error {
 
 // prepareAttached is prepareTask for a backend of the administrator.
 func (p *Provider) prepareAttached(t *task, answer runtime.Result) error {
+	if strings.HasPrefix(t.backend, config.SparePrefix) {
+		return fail(providers.Rejected, t.key.String(), fmt.Errorf("backend %s is lbsync's own; name one of your haproxy.cfg", t.backend))
+	}
 	if key, own := p.ownBackends()[t.backend]; own {
 		return fail(providers.Rejected, t.key.String(), fmt.Errorf("backend %s is lbsync's own, of %s; name one of your haproxy.cfg", t.backend, key))
 	}
@@ -87,15 +90,18 @@ func (t *task) explain(err error) error {
 func (p *Provider) ownBackends() map[string]providers.Key {
 	own := map[string]providers.Key{}
 	for _, service := range p.model.Services {
-		own[config.BackendName(service.Key)] = service.Key
+		own[service.Backend()] = service.Key
 	}
 	return own
 }
 
 // backendOf returns the name of the backend that a pool is.
-func backendOf(pool providers.Pool) string {
+func (p *Provider) backendOf(pool providers.Pool) string {
 	if pool.Attached != "" {
 		return pool.Attached
+	}
+	if service := p.model.Get(pool.Key); service != nil {
+		return service.Backend()
 	}
 	return config.BackendName(pool.Key)
 }

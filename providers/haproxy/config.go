@@ -55,6 +55,11 @@ type Config struct {
 	PeerAddress netip.AddrPort
 	// Peers are the other HAProxies that share these tables: the name each has for itself (its host's, or haproxy -L) and its PeerAddress.
 	Peers map[string]netip.AddrPort
+	// OpenPorts are the addresses and ports on which HAProxy listens although no Service is there yet, "<address or prefix>:<port or first-last>" each.
+	// A Service that comes there, and asks for no more than a spare backend gives, needs no reload. Empty: every new Service needs one.
+	OpenPorts []string
+	// SpareBackends is how many backends there are beyond those that such Services have; 1 to 1000. Counts only with OpenPorts.
+	SpareBackends int
 	// DeleteServers deletes removed servers from the running HAProxy once their last connection has ended. False
 	// leaves them in maintenance until the next reload; 2.6.12 lacks two upstream fixes in this place.
 	DeleteServers bool
@@ -75,6 +80,7 @@ func DefaultConfig() Config {
 		ConnectTimeout:    5 * time.Second,
 		IdleTimeout:       time.Hour,
 		PeerAddress:       netip.MustParseAddrPort("127.0.0.1:10363"),
+		SpareBackends:     50,
 		DeleteServers:     true,
 	}
 }
@@ -122,6 +128,20 @@ func (c Config) Validate() error {
 	within("checkInterval", c.CheckInterval, 100*time.Millisecond, time.Hour)
 	within("connectTimeout", c.ConnectTimeout, 10*time.Millisecond, time.Hour)
 	within("idleTimeout", c.IdleTimeout, time.Second, 240*time.Hour)
+	if _, err := config.ParseOpenPorts(c.OpenPorts); err != nil {
+		errs = append(errs, fmt.Errorf("haproxy openPorts: %w", err))
+	}
+	if len(c.OpenPorts) > 0 {
+		if c.SpareBackends < 1 || c.SpareBackends > 1000 {
+			errs = append(errs, fmt.Errorf("haproxy spareBackends: %d is not within 1 and 1000", c.SpareBackends))
+		}
+		if c.Remote() {
+			errs = append(errs, fmt.Errorf("haproxy openPorts: of an haproxy on another host, %s, lbsync changes members only; remove them", c.AdminSocket))
+		}
+		if strings.ContainsAny(c.Dir, ",()") {
+			errs = append(errs, fmt.Errorf("haproxy dir: %q has a comma or parentheses, which openPorts does not take", c.Dir))
+		}
+	}
 	if c.PeerAddress != (netip.AddrPort{}) && (c.PeerAddress.Port() == 0 || c.PeerAddress.Addr().Zone() != "") {
 		errs = append(errs, fmt.Errorf("haproxy peerAddress: %q is not an address and a port", c.PeerAddress))
 	}

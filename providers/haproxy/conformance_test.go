@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/nplbridge/nplbridge/providers"
-	"github.com/nplbridge/nplbridge/providers/haproxy/internal/config"
 	"github.com/nplbridge/nplbridge/providers/haproxy/internal/runtime"
 	"github.com/nplbridge/nplbridge/providers/providertest"
 )
@@ -20,8 +19,14 @@ import (
 // TestConformance judges the provider with the real haproxy by the rules of all providers.
 func TestConformance(t *testing.T) {
 	t.Parallel()
+	conformance(t, func(*balancer) {})
+}
+
+// conformance does so with a haproxy that was adjusted.
+func conformance(t *testing.T, adjust func(*balancer)) {
 	providertest.Run(t, func(t *testing.T) providertest.Harness {
 		b := newBalancer(t)
+		adjust(b)
 		spy := spyOn(t, b)
 		p := b.open()
 		b.start()
@@ -38,7 +43,7 @@ func TestConformance(t *testing.T) {
 			PlantForeign: b.plantForeign,
 			PlantPool:    b.plantPool,
 			Enabled: func(key providers.Key) (int, bool) {
-				servers, err := runtime.ParseServers(b.run("show servers state " + config.BackendName(key))[0])
+				servers, err := runtime.ParseServers(b.run("show servers state " + p.backend(key))[0])
 				if err != nil {
 					return 0, false
 				}
@@ -205,6 +210,9 @@ func journal(commands []string) []providers.MemberChange {
 	last := "" // server of the step that the next commands may belong to
 	for _, c := range commands {
 		words := strings.Fields(c)
+		if words[1] == "map" || words[1] == "backend" {
+			continue
+		}
 		server := words[2]
 		op := providers.MemberOp("")
 		switch {

@@ -3,12 +3,14 @@ package haproxy
 import (
 	"bytes"
 	"context"
+	"maps"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/nplbridge/nplbridge/providers"
 	"github.com/nplbridge/nplbridge/providers/haproxy/internal/config"
+	"github.com/nplbridge/nplbridge/providers/haproxy/internal/process"
 	"github.com/nplbridge/nplbridge/providers/haproxy/internal/runtime"
 )
 
@@ -39,6 +41,9 @@ func (p *Provider) keep(ctx context.Context) {
 		case <-sweep.C:
 			p.mu.Lock()
 			p.look(ctx)
+			if p.spares.stray {
+				p.tidy(ctx)
+			}
 			if p.cfg.DeleteServers && len(p.leaving) > 0 {
 				p.sweep(ctx)
 			}
@@ -65,23 +70,37 @@ func (p *Provider) flush() error {
 		return nil
 	}
 	model := p.model.Clone()
-	before, _, err := p.readFile(p.files.Current)
+	before, old, err := p.readFile(p.files.Current)
 	p.dirty = err != nil
 	p.mu.Unlock()
 	if err != nil {
 		return err // somebody put another file there meanwhile
+	}
+	var route process.Staged
+	if model.Map = old.Map; len(model.Open) > 0 && !maps.Equal(old.Routes(), model.Routes()) {
+		model.Map = config.OtherMap(old.Map)
+		if route, err = p.files.StageMap(model.Map, config.MapText(model.Routes())); err != nil {
+			return fail(providers.Misconfigured, "writing "+p.files.MapPath(model.Map), err)
+		}
 	}
 	text := config.Render(model, p.settings)
 	if bytes.Equal(before, text) {
 		return nil
 	}
 	staged, err := p.files.StageCurrent(text)
+	if err != nil {
+		route.Discard()
+	}
 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err == nil && p.model.Generation != model.Generation {
 		staged.Discard() // a reload came between and wrote the file
+		route.Discard()
 		return nil
+	}
+	if err == nil {
+		err = route.Commit() // before the text that refers to it
 	}
 	if err == nil {
 		err = staged.Commit()

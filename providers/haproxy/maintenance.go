@@ -3,7 +3,6 @@ package haproxy
 import (
 	"sync"
 
-	"github.com/nplbridge/nplbridge/providers/haproxy/internal/config"
 	"github.com/nplbridge/nplbridge/providers/haproxy/internal/runtime"
 )
 
@@ -45,7 +44,7 @@ func (p *Provider) recall(worker runtime.Worker, servers []runtime.Server) {
 func (p *Provider) enabledInFile() map[ref]bool {
 	enabled := map[ref]bool{}
 	for _, service := range p.model.Services {
-		backend := config.BackendName(service.Key)
+		backend := service.Backend()
 		for _, server := range service.Servers {
 			enabled[ref{backend, server.Name}] = !server.Drained
 		}

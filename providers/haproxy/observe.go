@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -25,7 +26,7 @@ func (p *Provider) Observe(ctx context.Context, scope providers.Scope) (provider
 	defer p.mu.Unlock()
 	var observed providers.Observed
 	var worker runtime.Worker
-	err := p.withReads(ctx, stateReads, func(s *runtime.Session, answers []runtime.Result) error {
+	err := p.withReads(ctx, p.stateReads(), func(s *runtime.Session, answers []runtime.Result) error {
 		live, err := p.take(s.Info().Worker, answers)
 		if err != nil {
 			return err
@@ -92,14 +93,25 @@ func (p *Provider) stranger(worker runtime.Worker) bool {
 	return p.worker != (runtime.Worker{}) && worker != p.worker
 }
 
-// stateReads is what take is made from.
-var stateReads = []runtime.Command{
+// workerReads is what take is made from.
+var workerReads = []runtime.Command{
 	runtime.AskVariable(config.GenerationVariable), runtime.Ask("show backend"), runtime.Ask("show servers state"),
+}
+
+// stateReads are those, and the maps of which a worker has one or none.
+func (p *Provider) stateReads() []runtime.Command {
+	reads := slices.Clone(workerReads)
+	if !p.cfg.Remote() {
+		for _, name := range config.MapNames {
+			reads = append(reads, runtime.Ask("show map "+p.files.MapPath(name)))
+		}
+	}
+	return reads
 }
 
 // load reads the worker and takes what it says.
 func (p *Provider) load(ctx context.Context, s *runtime.Session) (liveState, error) {
-	answers, err := s.Run(ctx, stateReads)
+	answers, err := s.Run(ctx, p.stateReads())
 	if err != nil {
 		return liveState{}, err
 	}
@@ -122,10 +134,18 @@ func (p *Provider) take(worker runtime.Worker, answers []runtime.Result) (liveSt
 	p.generation = generation
 	p.recall(worker, servers)
 	live := liveState{backends: runtime.ParseBackends(answers[1].Text), servers: byBackend(servers)}
+	p.readSpares(live, answers[len(workerReads):])
 
 	leaving := map[ref]time.Time{}
+	for spare := range p.spares.there {
+		for _, server := range live.servers[spare] {
+			if r := (ref{spare, server.Name}); isLeaving(server) {
+				leaving[r] = p.leaving[r]
+			}
+		}
+	}
 	for i := range p.model.Services {
-		backend := config.BackendName(p.model.Services[i].Key)
+		backend := p.model.Services[i].Backend()
 		if !live.backends[backend] {
 			continue
 		}
@@ -178,12 +198,13 @@ func (p *Provider) base(generation string) error {
 	model.Owner = p.owner
 	p.model = model
 	p.inForce = loaded && p.isCurrent(text, model)
-	p.held = map[netip.AddrPort]bool{}
+	p.held, p.heldOpen = map[netip.AddrPort]bool{}, nil
 	files := []config.File{model}
 	if !p.inForce {
 		files = append(files, current, backup)
 	}
 	for _, f := range files {
+		p.heldOpen = append(p.heldOpen, f.Open...)
 		for _, service := range f.Services {
 			for _, bind := range service.Binds() {
 				p.held[bind] = true
@@ -197,7 +218,7 @@ func (p *Provider) base(generation string) error {
 func (p *Provider) stateOf(live liveState) providers.State {
 	var state providers.State
 	for _, service := range p.model.Services {
-		backend := config.BackendName(service.Key)
+		backend := service.Backend()
 		if !live.backends[backend] {
 			continue
 		}
@@ -233,7 +254,7 @@ func (p *Provider) connections(ctx context.Context, s *runtime.Session, pools []
 				return nil, p.classify("master socket "+p.cfg.MasterSocket, err)
 			}
 		}
-		backend := backendOf(pool)
+		backend := p.backendOf(pool)
 		sessions, err := sessionsOf(ctx, s, backend)
 		if err != nil {
 			return nil, err
@@ -259,7 +280,7 @@ func (p *Provider) connections(ctx context.Context, s *runtime.Session, pools []
 // addHealth tells what the checks and an operator say of the members.
 func (p *Provider) addHealth(statuses map[providers.Key]map[providers.MemberID]providers.MemberStatus, pools []providers.Pool, live liveState) {
 	for _, pool := range pools {
-		for _, server := range live.servers[backendOf(pool)] {
+		for _, server := range live.servers[p.backendOf(pool)] {
 			health, blocked := healthOf(server), isBlocked(server)
 			id, _, ok := p.markIn(pool).identify(server)
 			if !ok || isLeaving(server) || health == providers.HealthUnknown && !blocked {

@@ -64,8 +64,10 @@ type Provider struct {
 	worker runtime.Worker
 	told   runtime.Worker // the stranger of which Changed has told
 	// held are the addresses that the worker may listen on for us, as far as our files tell.
-	held    map[netip.AddrPort]bool
-	leaving map[ref]time.Time // removed servers: when each was first seen without a connection, or zero
+	held     map[netip.AddrPort]bool
+	heldOpen []config.Bind
+	spares   spares
+	leaving  map[ref]time.Time // removed servers: when each was first seen without a connection, or zero
 	// parked are the servers that lbsync itself put into maintenance in the worker recalled. See maintenance.go.
 	parked   map[ref]bool
 	recalled runtime.Worker
@@ -101,11 +103,12 @@ func New(cfg Config, owner providers.Owner, log *zap.Logger) (*Provider, error) 
 			return nil, fail(providers.Misconfigured, fmt.Sprintf("binary %q (install haproxy here, or set binary to \"\" to skip its check)", cfg.Binary), err)
 		}
 	}
+	openPorts, _ := config.ParseOpenPorts(cfg.OpenPorts) // Validate has looked at them
 	p := &Provider{
 		cfg: cfg, owner: owner, log: log.Named("haproxy"),
 		settings: config.Settings{
 			StateFile: cfg.stateFile(), CheckInterval: cfg.CheckInterval,
-			ConnectTimeout: cfg.ConnectTimeout, IdleTimeout: cfg.IdleTimeout, Peers: cfg.peers(),
+			ConnectTimeout: cfg.ConnectTimeout, IdleTimeout: cfg.IdleTimeout, Peers: cfg.peers(), OpenPorts: openPorts,
 		},
 		admin:   cfg.endpoint(),
 		files:   process.Files{Admin: cfg.ConfigFiles, Dir: cfg.Dir, State: cfg.stateFile()},
@@ -114,6 +117,7 @@ func New(cfg Config, owner providers.Owner, log *zap.Logger) (*Provider, error) 
 		changed: make(chan struct{}, 1),
 		leaving: map[ref]time.Time{}, parked: map[ref]bool{}, tableSync: tableSync,
 	}
+	p.settings.MapFile = p.files.MapPath("")
 	p.reloader = process.Reloader{Master: p.master, Admin: cfg.AdminSocket}
 	if !cfg.Remote() {
 		if err := p.prepare(); err != nil {
@@ -131,9 +135,14 @@ func (p *Provider) prepare() error {
 	if err := os.MkdirAll(p.cfg.Dir, 0o755); err != nil {
 		return fail(providers.Misconfigured, "dir "+p.cfg.Dir, err)
 	}
-	text, _, err := p.readFile(p.files.Current)
+	text, current, err := p.readFile(p.files.Current)
 	if err != nil {
 		return err
+	}
+	if current.Map != "" { // without it haproxy would not start
+		if err := p.files.RestoreMap(current.Map, config.MapText(current.Routes())); err != nil {
+			return fail(providers.Misconfigured, "writing "+p.files.MapPath(current.Map), err)
+		}
 	}
 	if text == nil {
 		empty := config.File{Owner: p.owner}

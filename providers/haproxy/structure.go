@@ -25,6 +25,7 @@ func (p *Provider) restructure(ctx context.Context, tasks []*task) {
 		return
 	}
 	tasks = p.testBinds(ctx, tasks)
+	bindable := p.bindable(ctx)
 	var candidate string
 	var next config.File
 	var text []byte
@@ -33,8 +34,14 @@ func (p *Provider) restructure(ctx context.Context, tasks []*task) {
 			return
 		}
 		var err error
-		next = p.nextFile(tasks)
+		next = p.nextFile(tasks, bindable)
 		text = config.Render(next, p.settings)
+		if next.Map != "" {
+			if err := p.files.WriteMap(next.Map, config.MapText(next.Routes())); err != nil {
+				failAll(tasks, fail(providers.Misconfigured, "writing "+p.files.MapPath(next.Map), err))
+				return
+			}
+		}
 		if candidate, err = p.files.WriteCandidate(text); err != nil {
 			failAll(tasks, fail(providers.Misconfigured, "writing "+candidate, err))
 			return
@@ -87,13 +94,21 @@ func failAll(tasks []*task, err error) {
 }
 
 // nextFile returns the model with the tasks fulfilled, under a new generation.
-func (p *Provider) nextFile(tasks []*task) config.File {
+func (p *Provider) nextFile(tasks []*task, bindable []config.Bind) config.File {
 	next := p.model.Clone()
 	for _, t := range tasks {
 		if t.next == nil {
 			next.Delete(t.key)
 		} else {
 			next.Set(*t.next)
+		}
+	}
+	p.arrange(&next, bindable)
+	next.Map = ""
+	if _, current, err := p.readFile(p.files.Current); len(next.Open) > 0 {
+		next.Map = config.MapNames[0]
+		if err == nil {
+			next.Map = config.OtherMap(current.Map)
 		}
 	}
 	number := next.Generation.Number
@@ -116,7 +131,7 @@ func (p *Provider) testBinds(ctx context.Context, tasks []*task) []*task {
 			continue
 		}
 		for _, bind := range t.next.Binds() {
-			if p.held[bind] {
+			if p.holds(bind) {
 				continue
 			}
 			if err := process.TestBind(ctx, bind); err != nil {
@@ -267,7 +282,7 @@ func (p *Provider) settle(ctx context.Context) {
 		}
 		var commands []runtime.Command
 		for _, service := range want.Services {
-			backend := config.BackendName(service.Key)
+			backend := service.Backend()
 			pool := providers.Pool{Key: service.Key, Settings: service.Pool}
 			for _, server := range service.Servers {
 				id, _ := config.ParseServerName(server.Name)

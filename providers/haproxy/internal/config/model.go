@@ -21,6 +21,11 @@ type File struct {
 	Owner      providers.Owner
 	Generation Generation
 	Services   []Service // sorted by Key
+	// Open is where Services are served without a reload, Map the ending of the map file that goes with this text; both empty, or none.
+	Open []Bind
+	Map  string
+	// Spares names the backends for such Services, those that have one included; sorted.
+	Spares []string
 }
 
 // Generation names one structure: everything in a file except the servers. The worker reports it (`show env
@@ -55,12 +60,22 @@ type Service struct {
 	VIPs    []netip.Addr
 	Port    uint16 // of the VIPs; 0 when there is no frontend
 	Shared  string // see providers.VirtualServer; HAProxy itself has no use for it
+	// Spare names the spare backend that the Service has instead of one of its own, with its addresses in the map instead of a frontend.
+	Spare string
 }
 
 // SameStructure reports whether the two differ in nothing but their servers.
 func (s Service) SameStructure(o Service) bool {
 	return s.Key == o.Key && s.Pool.Equal(o.Pool) && s.Virtual.Equal(o.Virtual) && slices.Equal(s.VIPs, o.VIPs) && s.Port == o.Port &&
-		s.Shared == o.Shared
+		s.Shared == o.Shared && s.Spare == o.Spare
+}
+
+// Backend returns the name of the Service's backend.
+func (s Service) Backend() string {
+	if s.Spare != "" {
+		return s.Spare
+	}
+	return BackendName(s.Key)
 }
 
 // HasFrontend reports whether the Service port is served.
@@ -97,6 +112,9 @@ type Settings struct {
 	IdleTimeout    time.Duration
 	// Peers is where this HAProxy tells itself, over a reload, and the other of a pair which client has which member.
 	Peers Peers
+	// OpenPorts is where Services are to be served without a reload, tidy; MapFile is the absolute path of the map files without their endings.
+	OpenPorts []Bind
+	MapFile   string
 }
 
 // Peers are the HAProxies that share the tables of clients. The local one names itself.
@@ -142,7 +160,7 @@ func (f *File) Delete(key providers.Key) {
 
 // Clone returns a copy that shares nothing which Set or Delete change.
 func (f File) Clone() File {
-	f.Services = slices.Clone(f.Services)
+	f.Services, f.Open, f.Spares = slices.Clone(f.Services), slices.Clone(f.Open), slices.Clone(f.Spares)
 	return f
 }
 
@@ -153,6 +171,9 @@ func (s Service) Validate() error {
 	}
 	if !IsToken(s.Key.Namespace) || !IsToken(s.Key.Service) || s.Key.Port == 0 {
 		return errors.New("namespace, Service and port must be a Kubernetes Service port")
+	}
+	if s.Spare != "" && !(isSpareName(s.Spare) && s.CanBeSpare()) {
+		return fmt.Errorf("%.40q is not a spare backend that can be this Service's", s.Spare)
 	}
 	if err := checkMonitor(s.Pool.Monitor); err != nil {
 		return err

@@ -31,6 +31,10 @@ func Parse(text []byte) (File, error) {
 			err = f.parseHead(rest)
 		} else if rest, ok := strings.CutPrefix(line, serviceMark); ok && headed {
 			err = f.parseService(rest)
+		} else if rest, ok := strings.CutPrefix(line, openMark); ok && headed {
+			err = f.parseOpen(rest)
+		} else if rest, ok := strings.CutPrefix(line, spareMark); ok && headed {
+			err = f.parseSpare(rest)
 		} else if rest, ok := strings.CutPrefix(line, serverMark); ok && len(f.Services) > 0 {
 			err = f.Services[len(f.Services)-1].parseServer(rest)
 		}
@@ -42,8 +46,14 @@ func Parse(text []byte) (File, error) {
 		return File{}, ErrForeign
 	}
 	for i := range f.Services {
+		if spare := f.Services[i].Spare; spare != "" {
+			if err := f.parseSpare(spare); err != nil {
+				return File{}, err
+			}
+		}
 		slices.SortFunc(f.Services[i].Servers, CompareServers)
 	}
+	slices.Sort(f.Spares)
 	return f, nil
 }
 
@@ -68,7 +78,7 @@ func (f *File) parseService(text string) error {
 	}
 	s := Service{
 		Key:  providers.Key{Namespace: l.Namespace, Service: l.Service, Port: l.Port, Protocol: l.Protocol},
-		Pool: l.Pool, VIPs: l.VIPs, Port: l.Listen, Shared: l.Shared, Virtual: l.Virtual,
+		Pool: l.Pool, VIPs: l.VIPs, Port: l.Listen, Shared: l.Shared, Virtual: l.Virtual, Spare: l.Spare,
 	}
 	if s.Pool.Algorithm == "" {
 		s.Pool.Algorithm = l.Algorithm
@@ -108,7 +118,7 @@ func (s *Service) parseServer(text string) error {
 
 // HasStructure reports whether text is what Render writes for f, servers aside.
 func HasStructure(text []byte, f File, s Settings) bool {
-	return bytes.Equal(withoutServers(text), Render(f.structure(), s))
+	return bytes.Equal(withoutServers(text), Render(f.withoutServers(), s))
 }
 
 func withoutServers(text []byte) []byte {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/nplbridge/nplbridge/providers"
@@ -41,9 +42,10 @@ type serviceLine struct {
 	// Algorithm is where files of before Pool have it.
 	Algorithm providers.Algorithm             `json:"algorithm,omitempty"`
 	Virtual   providers.VirtualServerSettings `json:"virtual,omitzero"`
+	Spare     string                          `json:"spare,omitempty"`
 }
 
-// Hash returns the hash of the file's structure under these settings: of everything but its servers and generation.
+// Hash returns the hash of the file's structure under these settings: of everything but its generation and what changes without a reload.
 func Hash(f File, s Settings) string {
 	f = f.structure()
 	f.Generation = Generation{}
@@ -51,8 +53,15 @@ func Hash(f File, s Settings) string {
 	return hex.EncodeToString(sum[:6])
 }
 
-// structure returns the file without its servers.
+// structure returns the file without its servers, and without spare backends and the Services that have them.
 func (f File) structure() File {
+	f = f.withoutServers()
+	f.Map, f.Spares = "", nil
+	f.Services = slices.DeleteFunc(f.Services, func(s Service) bool { return s.Spare != "" })
+	return f
+}
+
+func (f File) withoutServers() File {
 	f = f.Clone()
 	for i := range f.Services {
 		f.Services[i].Servers = nil
@@ -77,7 +86,7 @@ func Render(f File, s Settings) []byte {
 	line("    setenv %s %s", GenerationVariable, f.Generation)
 	line("    server-state-file %s", s.StateFile)
 	line("")
-	line("defaults npl-tcp")
+	line("defaults %s", DefaultsName)
 	line("    mode tcp")
 	line("    log global")
 	line("    option tcplog")
@@ -100,19 +109,25 @@ func Render(f File, s Settings) []byte {
 			line("    peer %s %s", peer.Name, peer.Address)
 		}
 	}
+	if len(s.OpenPorts) > 0 || len(f.Open) > 0 {
+		f.renderOpen(line, s)
+	}
 	for _, service := range f.Services {
 		key := service.Key
 		line("")
 		mark(serviceMark, serviceLine{
-			key.Namespace, key.Service, key.Port, key.Protocol, service.Pool, service.VIPs, service.Port, service.Shared, "", service.Virtual,
+			key.Namespace, key.Service, key.Port, key.Protocol, service.Pool, service.VIPs, service.Port, service.Shared, "", service.Virtual, service.Spare,
 		})
-		if service.HasFrontend() {
+		if service.HasFrontend() && service.Spare == "" {
 			service.renderFrontend(line)
 		}
 		service.renderBackend(line, s)
 	}
 	return b.Bytes()
 }
+
+// DefaultsName names the settings that all sections begin with.
+const DefaultsName = "npl-tcp"
 
 const drainedMark = " disabled"
 

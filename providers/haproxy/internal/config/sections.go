@@ -51,7 +51,7 @@ func (s Service) renderFrontend(line func(string, ...any)) {
 }
 
 func (s Service) renderBackend(line func(string, ...any), settings Settings) {
-	line("backend %s from npl-tcp", BackendName(s.Key))
+	line("backend %s from npl-tcp", s.Backend())
 	switch s.Pool.Algorithm {
 	case providers.LeastConnections:
 		line("    balance leastconn")

@@ -16,6 +16,7 @@ const (
 	configName    = "50-npl.cfg"
 	backupName    = "50-npl.cfg.bak"
 	candidateName = "50-npl.cfg.candidate"
+	mapName       = "50-npl.map"
 )
 
 // Files is our directory, which HAProxy loads with -f after the administrator's files.
@@ -47,6 +48,28 @@ func (f Files) WriteBackup(text []byte) error { return writeAtomically(f.BackupP
 func (f Files) WriteCandidate(text []byte) (string, error) {
 	path := filepath.Join(f.Dir, candidateName)
 	return path, writeAtomically(path, text)
+}
+
+// MapPath returns the path of the map file with this ending; with none, what the endings follow.
+func (f Files) MapPath(ending string) string {
+	path := filepath.Join(f.Dir, mapName)
+	if ending != "" {
+		path += "." + ending
+	}
+	return path
+}
+
+// WriteMap replaces a map file, atomically.
+func (f Files) WriteMap(ending string, text []byte) error {
+	return writeAtomically(f.MapPath(ending), text)
+}
+
+// RestoreMap writes a map file that is missing.
+func (f Files) RestoreMap(ending string, text []byte) error {
+	if _, err := os.Stat(f.MapPath(ending)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return f.WriteMap(ending, text)
 }
 
 // WriteState replaces the server state file.
@@ -100,14 +123,22 @@ func writeAtomically(path string, text []byte) error {
 	return staged.Commit()
 }
 
-// Staged is a file that is written and synced, and not yet in its place.
+// Staged is a file that is written and synced, and not yet in its place. The zero value is none.
 type Staged struct{ tmp, path string }
 
 // StageCurrent prepares a new file for HAProxy to load; Commit or Discard it.
 func (f Files) StageCurrent(text []byte) (Staged, error) { return stage(f.Path(), text) }
 
+// StageMap prepares a map file.
+func (f Files) StageMap(ending string, text []byte) (Staged, error) {
+	return stage(f.MapPath(ending), text)
+}
+
 // Commit puts the file into its place.
 func (s Staged) Commit() error {
+	if s == (Staged{}) {
+		return nil
+	}
 	err := os.Rename(s.tmp, s.path)
 	if err != nil {
 		s.Discard()
@@ -116,7 +147,11 @@ func (s Staged) Commit() error {
 }
 
 // Discard removes the file.
-func (s Staged) Discard() { _ = os.Remove(s.tmp) }
+func (s Staged) Discard() {
+	if s.tmp != "" {
+		_ = os.Remove(s.tmp)
+	}
+}
 
 func stage(path string, text []byte) (s Staged, err error) {
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")

@@ -17,6 +17,7 @@ const (
 	Data                  // text without a severity mark
 	Added                 // "New server registered."
 	Deleted               // "Server deleted."
+	Notice                // nothing, or whatever is no error: 3.4 tells in words what became of a backend
 )
 
 // Command is one line of the command line protocol with the answer that means success.
@@ -44,6 +45,8 @@ func (c Command) judge(answer string) Result {
 		accepted = answer != "" && !marked
 	case Added:
 		accepted = strings.Contains(answer, "New server registered.")
+	case Notice:
+		accepted = answer == "" || marked && severity > 3 && !strings.Contains(answer, "Unknown")
 	case Deleted:
 		accepted = strings.Contains(answer, "Server deleted.")
 	}
