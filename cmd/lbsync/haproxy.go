@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -90,6 +91,14 @@ func haproxySettings() []settings.Setting {
 			Doc: "the other HAProxies that share these tables, each name=address:port: the name that it has for itself, its host's, and its haproxy.peerAddress",
 		},
 		{
+			Key: "haproxy.openPorts", Kind: settings.List, Example: "[\"192.0.2.0/28:80\", \"192.0.2.0/28:443\"]",
+			Doc: "addresses and ports, <address or prefix>:<port or first-last>, on which HAProxy listens before a Service is there, so that those that come and go there need no reload; at most 10,000 ports; empty means that each new Service needs one",
+		},
+		{
+			Key: "haproxy.spareBackends", Default: strconv.Itoa(d.SpareBackends), Example: "200", Want: wantNumber,
+			Doc: "how many backends wait for such Services, 1 to 1000; when they are used up, the next Service costs a reload that makes as many again",
+		},
+		{
 			Key: "haproxy.deleteServers", Kind: settings.Bool, Default: d.DeleteServers, Example: "false",
 			Doc: "delete removed servers from the running HAProxy once their last connection has ended; false leaves them in maintenance until the next reload",
 		},
@@ -115,7 +124,9 @@ func haproxyConfig(v *settings.Values) (haproxy.Config, error) {
 		CertFile:          v.String("haproxy.certFile"),
 		KeyFile:           v.String("haproxy.keyFile"),
 		ServerName:        v.String("haproxy.serverName"),
+		OpenPorts:         v.List("haproxy.openPorts"),
 	}
+	cfg.SpareBackends, _ = strconv.Atoi(v.String("haproxy.spareBackends")) // wantNumber has looked at it
 	cfg.PeerAddress, _ = netip.ParseAddrPort(v.String("haproxy.peerAddress")) // wantAddressPort has looked at it
 	for _, text := range v.List("haproxy.peers") {
 		name, at, _ := strings.Cut(text, "=")
