@@ -2,7 +2,6 @@ package lab
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"os"
 )
@@ -40,12 +39,12 @@ func (b *LoadBalancer) haproxyEngine() (engine, error) {
 		return engine{}, err
 	}
 	argv := []string{binary, "-W", "-db", "-S", b.MasterSocket() + ",mode,600", "-f", b.file("haproxy.cfg"), "-f", b.file("npl.d")}
-	text := fmt.Sprintf(haproxyConfig, b.AdminSocket(), b.StatsAddress())
 	if b.half != nil {
 		argv = append(argv, "-L", b.place)
-		if text, err = b.half.haproxyConfig(b); err != nil {
-			return engine{}, err
-		}
+	}
+	text, err := b.originalConfig()
+	if err != nil {
+		return engine{}, err
 	}
 	return engine{
 		name:  "haproxy",

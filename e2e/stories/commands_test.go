@@ -74,6 +74,11 @@ func verbs() map[string]command {
 		"outage":     (*story).outage,
 		"stop":       (*story).stop,
 		"start":      (*story).start,
+		"administer": (*story).administer,
+		"attached":   (*story).attached,
+		"occupy":     (*story).occupy,
+		"vacate":     (*story).vacate,
+		"certify":    (*story).certify,
 		"lasting":    lasting,
 		"kept":       (*story).kept,
 	}

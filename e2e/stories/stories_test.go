@@ -5,6 +5,7 @@ package stories
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -113,6 +114,8 @@ type story struct {
 	keeping *keeping
 	down    map[string]death // what was killed and not yet waited for
 	last    []func() error   // what "finally" is to do
+	// occupied are the listeners of "occupy".
+	occupied map[string]net.Listener
 }
 
 func newStory(env *testscript.Env) *story {
@@ -122,7 +125,7 @@ func newStory(env *testscript.Env) *story {
 		ctx:  context.Background(),
 		loud: func(format string, args ...any) { env.T().Log(fmt.Sprintf(format, args...)) },
 		fail: func(format string, args ...any) { env.T().(serial).Errorf(format, args...) },
-		down: map[string]death{},
+		down: map[string]death{}, occupied: map[string]net.Listener{},
 	}
 }
 
@@ -154,6 +157,9 @@ func (s *story) end(failed bool) {
 	}
 	if failed {
 		s.dump()
+	}
+	for _, listener := range s.occupied {
+		listener.Close()
 	}
 	for _, do := range slices.Backward(s.last) {
 		if err := do(); err != nil {

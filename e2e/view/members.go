@@ -34,6 +34,27 @@ func (v View) Members(service string) (map[netip.AddrPort]Server, error) {
 	return parseMembers(text, v.backendPrefix(service))
 }
 
+// attachedName begins the name of each server of ours in a backend of HAProxy's administrator.
+const attachedName = "npl-"
+
+// Attached returns our members of a backend of HAProxy's administrator, and the names of all other servers there.
+func (v View) Attached(backend string) (map[netip.AddrPort]Server, []string, error) {
+	text, err := ask(v.Balancer().AdminSocket(), "show servers state "+backend)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the backend %s of HAProxy: %w", backend, err)
+	}
+	members, err := parseMembers(text, backend)
+	var others []string
+	for address, server := range members {
+		if !strings.HasPrefix(server.Name, attachedName) {
+			others = append(others, server.Name)
+			delete(members, address)
+		}
+	}
+	slices.Sort(others)
+	return members, others, err
+}
+
 // Servers returns the lines of the Service's pools in "show servers state", without what changes by itself.
 func (v View) Servers(service string) ([]string, error) {
 	text, err := ask(v.Balancer().AdminSocket(), "show servers state")

@@ -79,13 +79,18 @@ func (v View) Published(ctx context.Context, service string, want int) (map[neti
 
 // Settled waits until the pool of the Service holds exactly what its want Pods publish, and returns it.
 func (v View) Settled(ctx context.Context, service string, want int) (map[netip.AddrPort]string, error) {
+	return v.SettledIn(ctx, service, want, func() (map[netip.AddrPort]Server, error) { return v.Members(service) })
+}
+
+// SettledIn is Settled with a pool that is not the Service's own.
+func (v View) SettledIn(ctx context.Context, service string, want int, pool func() (map[netip.AddrPort]Server, error)) (map[netip.AddrPort]string, error) {
 	var members map[netip.AddrPort]string
 	err := Poll(ctx, func() error {
 		var err error
 		if members, err = v.Published(ctx, service, want); err != nil {
 			return err
 		}
-		servers, err := v.Members(service)
+		servers, err := pool()
 		if err != nil {
 			return err
 		}
