@@ -99,6 +99,9 @@ func granted(t *testing.T, set ...string) []string {
 	var out []string
 	add := func(rules []rbacv1.PolicyRule, where string) {
 		for _, r := range rules {
+			if r.APIGroups[0] == "crd.antrea.io" { // for Nodes with Antrea's agent, of which there are none here
+				continue
+			}
 			for _, resource := range r.Resources {
 				for _, verb := range r.Verbs {
 					what, part, isPart := strings.Cut(resource, "/")

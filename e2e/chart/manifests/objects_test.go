@@ -126,6 +126,7 @@ func TestRights(t *testing.T) {
 			rule("", "pods/status", "patch"),
 			rule("", "namespaces", "get", "kube-system"),
 			rule("events.k8s.io", "events", "create patch"),
+			rule("crd.antrea.io", "antreaagentinfos", "get"),
 		},
 		"nplbridge-lbsync": {
 			rule("", "services", "get list watch patch"),

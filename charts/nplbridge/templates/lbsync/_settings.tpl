@@ -45,6 +45,16 @@ or else the section of its kind; secret is mounted below files; at is where the 
 {{ dict "ranges" $out | toYaml }}
 {{- end }}
 
+{{/* Where node ports come from; one range that has both where agents on Windows have another. */}}
+{{- define "nplbridge.nodePorts" -}}
+{{- $ports := splitList "-" .Values.agent.config.portRange -}}
+{{- if .Values.agent.windows.enabled -}}
+{{- $windows := splitList "-" .Values.agent.windows.portRange -}}
+{{- $ports = list (min (first $ports) (first $windows)) (max (last $ports) (last $windows)) -}}
+{{- end -}}
+{{ join "-" $ports }}
+{{- end }}
+
 {{/* The settings file. Of each kind of load balancer that there is, its section; of the others nothing. */}}
 {{- define "nplbridge.lbsync.settings" -}}
 {{- $config := .Values.lbsync.config -}}
@@ -54,7 +64,7 @@ or else the section of its kind; secret is mounted below files; at is where the 
 {{- $_ := set $out "leaseNamespace" .Release.Namespace -}}
 {{- $_ := set $out "leaseName" (printf "%s-lbsync" (include "nplbridge.fullname" .)) -}}
 {{- $_ := set $out "serviceType" .Values.serviceType -}}
-{{- $_ := set $out "portRange" .Values.agent.config.portRange -}}
+{{- $_ := set $out "portRange" (include "nplbridge.nodePorts" .) -}}
 {{- $_ := set $out "addressPools" .Values.addressPools -}}
 {{- $records := list -}}
 {{- range $providers -}}
