@@ -162,6 +162,7 @@ func (r Runner) live(ctx context.Context, flags *pflag.FlagSet, values *settings
 		socket.serve(ctx, group, status)
 		outside.serve(ctx, group, status)
 		reload.serve(service.Reload)
+		go complain(ctx, r.Table.Program, client, service.Checks, log)
 		return service.Run(ctx)
 	})
 	err = group.Wait()

@@ -5,18 +5,12 @@ package removal
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/nplbridge/nplbridge/cmd/internal/program"
@@ -108,24 +102,6 @@ func (p *Process) run(ctx context.Context) error {
 	return nil
 }
 
-// maxNote is what the API server takes of an Event's note, in bytes.
-const maxNote = 1024
-
-// report writes an Event about the Pod that this process runs in; elsewhere nobody waits for one.
 func (p *Process) report(ctx context.Context, kind, reason, note string) error {
-	name, namespace, uid := os.Getenv("POD_NAME"), os.Getenv("POD_NAMESPACE"), os.Getenv("POD_UID")
-	if name == "" || namespace == "" || uid == "" {
-		return nil
-	}
-	now := metav1.NowMicro()
-	_, err := p.Client.EventsV1().Events(namespace).Create(ctx, &eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s.%x", name, now.UnixNano())},
-		EventTime:  now, ReportingController: "nplbridge.io/" + p.Program, ReportingInstance: name,
-		Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: name, UID: types.UID(uid)},
-		Type:      kind, Reason: reason, Action: "Removing", Note: strings.ToValidUTF8(note[:min(len(note), maxNote)], ""),
-	}, metav1.CreateOptions{})
-	if err != nil {
-		return fmt.Errorf("write the Event %s about Pod %s/%s: %w", reason, namespace, name, err)
-	}
-	return nil
+	return program.PodEvent{Program: p.Program, Type: kind, Reason: reason, Action: "Removing", Note: note}.Write(ctx, p.Client)
 }
