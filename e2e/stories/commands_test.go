@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,7 +23,7 @@ import (
 // command is one verb of the stories: its output is what `stdout` matches afterwards.
 type command func(s *story, ts *testscript.TestScript, args []string) (output string, err error)
 
-// verbs lists every verb. "eventually", "absent", "failing", "finally", "keep", "lasting" and "on" take another verb as their argument.
+// verbs lists every verb. "eventually", "absent", "failing", "finally", "keep", "lasting", "on" and "says" take another verb as their argument.
 func verbs() map[string]command {
 	return map[string]command{
 		"kubectl":    (*story).kubectl,
@@ -64,6 +65,7 @@ func verbs() map[string]command {
 		"failing":    failing,
 		"finally":    finally,
 		"keep":       keep,
+		"says":       says,
 		"on":         on,
 		"pair":       (*story).pair,
 		"power":      (*story).power,
@@ -138,6 +140,19 @@ func failing(s *story, ts *testscript.TestScript, args []string) (string, error)
 		return out, errors.New("it succeeded")
 	}
 	return out, nil
+}
+
+// says PATTERN VERB... fails unless what the verb prints matches the regular expression.
+func says(s *story, ts *testscript.TestScript, args []string) (string, error) {
+	pattern, err := regexp.Compile(args[0])
+	if err != nil {
+		return "", err
+	}
+	out, err := verbs()[args[1]](s, ts, args[2:])
+	if err == nil && !pattern.MatchString(out) {
+		err = fmt.Errorf("it does not say %s", pattern)
+	}
+	return out, err
 }
 
 // finally runs a verb when the story has ended, however it did; the last one first.
