@@ -37,6 +37,16 @@ type Config struct {
 	NamespaceSelector map[string]string
 	// BlockedNamespaces are Namespaces whose Services are never ours.
 	BlockedNamespaces []string
+	// NodeAddresses are the provider instances that stand on the Node NodeName and serve Services which ask for no address at those of the Node.
+	NodeAddresses []string
+	// NodeName is the Node that this process runs on.
+	NodeName string
+	// NodePortRange is where the API server takes node ports of Services from; a port in it cannot be served at a Node's addresses. The zero
+	// value is none.
+	NodePortRange PortRange
+	// AnnounceByInterface are the provider instances whose addresses are announced by the host that has them on an interface: no other is
+	// published.
+	AnnounceByInterface []string
 	// AddressPools are what VIPs are taken from, in order of preference.
 	AddressPools []AddressPool
 	// GuardHold is how long the loss of more than half of a pool is held at least when no event explains it; 0 to 24h, 0 is no guard.
@@ -89,7 +99,7 @@ func (r AddressRange) String() string {
 // DefaultConfig returns the defaults. Instance, Providers, the Lease and Identity have none.
 func DefaultConfig() Config {
 	return Config{
-		ServiceType: string(annotations.NodePortLocal), DrainLimit: 5 * time.Minute, Resync: 5 * time.Minute,
+		ServiceType: string(annotations.NodePortLocal), NodePortRange: PortRange{30000, 32767}, DrainLimit: 5 * time.Minute, Resync: 5 * time.Minute,
 		GuardHold: time.Minute, GateTimeout: 10 * time.Minute,
 	}
 }
@@ -123,6 +133,19 @@ func (c Config) Validate() error {
 	}
 	if first, last := c.PortRange.First, c.PortRange.Last; (first == 0) != (last == 0) || last < first {
 		bad("portRange", c.PortRange, portRangeFix)
+	}
+	if first, last := c.NodePortRange.First, c.NodePortRange.Last; (first == 0) != (last == 0) || last < first {
+		bad("nodePortRange", c.NodePortRange, portRangeFix)
+	}
+	for setting, names := range map[string][]string{"haproxy.nodeAddresses": c.NodeAddresses, "haproxy.announce": c.AnnounceByInterface} {
+		for _, name := range names {
+			if !slices.Contains(c.Providers, name) {
+				bad(setting, name, "name load balancers that exist: "+strings.Join(c.Providers, ", "))
+			}
+		}
+	}
+	if len(c.NodeAddresses) > 0 && c.NodeName != "" && len(validation.IsDNS1123Subdomain(c.NodeName)) > 0 {
+		bad("nodeName", c.NodeName, "write the name of a Node")
 	}
 	for setting, labels := range map[string]map[string]string{"nodePortSelector": c.NodePortSelector, "namespaceSelector": c.NamespaceSelector} {
 		if wrong := wrongLabel(labels); wrong != "" {

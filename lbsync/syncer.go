@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"reflect"
 	"slices"
@@ -23,6 +24,7 @@ import (
 	"github.com/nplbridge/nplbridge/lbsync/internal/annotations"
 	"github.com/nplbridge/nplbridge/lbsync/internal/applied"
 	"github.com/nplbridge/nplbridge/lbsync/internal/gate"
+	"github.com/nplbridge/nplbridge/lbsync/internal/host"
 	"github.com/nplbridge/nplbridge/lbsync/internal/inventory"
 	"github.com/nplbridge/nplbridge/lbsync/internal/lease"
 	"github.com/nplbridge/nplbridge/lbsync/internal/loop"
@@ -44,6 +46,8 @@ type Syncer struct {
 	watch     *inventory.Watch
 	lease     *lease.Lease
 	balancers []*balancer // in the order of Config.Providers
+	host      *host.Addresses
+	getenv    func(string) string
 	leader    prometheus.Gauge
 
 	settings   atomic.Pointer[Config] // as of the last Reload
@@ -60,7 +64,8 @@ type balancer struct {
 	local    bool
 	metrics  *loop.Metrics
 	marks    *watermarks.Metrics
-	loop     atomic.Pointer[loop.Loop] // nil before it runs, and where another leads a remote load balancer
+	loop     atomic.Pointer[loop.Loop]         // nil before it runs, and where another leads a remote load balancer
+	applied  atomic.Pointer[applied.Publisher] // beside a local one while the loop runs
 }
 
 // New returns a Syncer that has not started; balancers holds a provider for each name in Config.Providers. The caller closes them
@@ -77,11 +82,12 @@ func newSyncer(cfg Config, client kubernetes.Interface, balancers map[string]pro
 	}
 	selection := inventory.Selection{
 		Instances:         cfg.Providers,
-		Manager:           cfg.Instance + "/" + cfg.LeaseName,
+		Manager:           cfg.manager(),
 		Source:            annotations.Source(cfg.ServiceType),
 		NamespaceSelector: cfg.NamespaceSelector,
 		BlockedNamespaces: cfg.BlockedNamespaces,
 		DrainOnCordon:     cfg.DrainOnCordon,
+		AtNodes:           cfg.NodeAddresses,
 		Nothing:           cfg.retiring,
 	}
 	if cfg.HandleUnclassed {
@@ -95,15 +101,26 @@ func newSyncer(cfg Config, client kubernetes.Interface, balancers map[string]pro
 	for _, p := range cfg.AddressPools {
 		selection.Pools = append(selection.Pools, pool(p))
 	}
+	if len(cfg.NodeAddresses) > 0 && cfg.NodeName == "" && !cfg.retiring {
+		return nil, errors.New(`lbsync configuration: nodeName: "": haproxy.nodeAddresses needs the name of the Node that this process runs on; in a Pod set ` +
+			"LBSYNC_NODE_NAME from the field spec.nodeName")
+	}
+	for _, name := range slices.Concat(cfg.NodeAddresses, cfg.AnnounceByInterface) {
+		if !balancers[name].Capabilities().Local {
+			return nil, fmt.Errorf("lbsync configuration: load balancer %s is not beside this process, so it is on no address of this host: take it out of "+
+				"haproxy.nodeAddresses and haproxy.announce", name)
+		}
+	}
 	watch, err := inventory.NewWatch(client, selection, clk)
 	if err != nil {
 		return nil, err
 	}
 	s := &Syncer{
-		cfg: cfg, client: client, log: log, clock: clk, watch: watch,
+		cfg: cfg, client: client, log: log, clock: clk, watch: watch, getenv: os.Getenv,
 		leader: prometheus.NewGauge(prometheus.GaugeOpts{Name: "lbsync_leader", Help: "1 where the Lease is held, else 0."}),
 	}
 	s.settings.Store(&cfg)
+	s.host = &host.Addresses{Read: host.Interfaces, Changed: s.hostChanged, Clock: clk, Log: log}
 	for _, name := range cfg.Providers {
 		labelled := prometheus.WrapRegistererWith(prometheus.Labels{"provider": name}, reg)
 		metrics, err := loop.NewMetrics(labelled)
@@ -165,11 +182,15 @@ func (s *Syncer) Run(ctx context.Context) error {
 	if !s.watch.Wait(ctx) {
 		return nil
 	}
+	if _, err := s.host.Refresh(); err != nil {
+		s.log.Warn("cannot read this host's addresses yet", zap.Error(err))
+	}
 	services, pods, nodes := s.watch.Index.Counts()
 	s.log.Info("caches hold the cluster", zap.Int("services", services), zap.Int("pods", pods), zap.Int("nodes", nodes))
 
 	var working sync.WaitGroup
 	defer working.Wait()
+	working.Go(func() { s.followHost(ctx) })
 	for _, b := range s.balancers {
 		if b.local || s.cfg.DryRun {
 			working.Go(func() { s.work(ctx, b, nil) })
@@ -211,6 +232,7 @@ func (s *Syncer) loopConfig(b *balancer) loop.Config {
 		Instance: b.name, DrainLimit: settings.DrainLimit, Resync: settings.Resync, GuardHold: settings.GuardHold,
 		PortRange: model.PortRange(settings.PortRange), NodeSelector: settings.NodePortSelector, DryRun: settings.DryRun,
 		DrainPoll: 5 * time.Second, CallTimeout: remoteCall, Settle: remoteSettle, Gap: 5 * time.Millisecond,
+		OnNode: s.onNode(b),
 	}
 	if b.local {
 		cfg.DrainPoll, cfg.CallTimeout, cfg.Settle = time.Second, localCall, 0
@@ -247,6 +269,8 @@ func (s *Syncer) work(ctx context.Context, b *balancer, fence func() (time.Time,
 		publishing.Go(func() { marks.Run(ctx, l) })
 	}
 	if applied != nil {
+		b.applied.Store(applied)
+		defer b.applied.Store(nil)
 		publishing.Go(func() { applied.Run(ctx, l) })
 	}
 	l.Run(ctx)
@@ -268,10 +292,16 @@ func (s *Syncer) publishers(b *balancer, fence func() (time.Time, error), log *z
 	}
 	cfg.Identity = s.cfg.Identity
 	cfg.Name = watermarks.Name(s.cfg.LeaseName, b.name, s.cfg.Identity)
-	cfg.Owner = watermarks.OwnPod(s.cfg.LeaseNamespace, os.Getenv)
+	cfg.Owner = s.ownPod()
 	standing := &applied.Publisher{
 		Client: s.client, Namespace: s.cfg.LeaseNamespace, Name: watermarks.ObjectName(s.cfg.LeaseName, "applied", b.name, s.cfg.Identity),
 		Instance: s.cfg.Instance, Identity: s.cfg.Identity, Provider: b.name, Owner: cfg.Owner, Clock: s.clock, Log: log,
+	}
+	if s.atNodes(b) {
+		standing.Node = s.cfg.NodeName
+	}
+	if s.byInterface(b) {
+		standing.Holds = s.host.Has
 	}
 	standing.Init()
 	return watermarks.New(cfg), standing
@@ -285,7 +315,7 @@ func (s *Syncer) Reload(cfg Config) error {
 	}
 	live := *s.settings.Load()
 	live.DrainLimit, live.Resync, live.GuardHold, live.GateTimeout = cfg.DrainLimit, cfg.Resync, cfg.GuardHold, cfg.GateTimeout
-	live.PortRange, live.NodePortSelector = cfg.PortRange, cfg.NodePortSelector
+	live.PortRange, live.NodePortSelector, live.NodePortRange = cfg.PortRange, cfg.NodePortSelector, cfg.NodePortRange
 	s.settings.Store(&live)
 	for _, b := range s.balancers {
 		if l := b.loop.Load(); l != nil {
@@ -309,8 +339,9 @@ func (s *Syncer) Reload(cfg Config) error {
 // speak writes Services and readiness gates until ctx ends.
 func (s *Syncer) speak(ctx context.Context, recorder events.EventRecorder) {
 	others := s.others()
+	views, groups := s.views(others)
 	c := &status.Controller{
-		Selection: s.watch.Selection, Instance: s.cfg.Instance, Balancers: s.views(others), Client: s.client, Fence: s.lease.Fence,
+		Selection: s.watch.Selection, Instance: s.cfg.Instance, Balancers: views, Client: s.client, Fence: s.lease.Fence,
 		Services: s.watch, Claimants: s.watch.Index.Claimants, Nodes: s.watch.Index.Nodes, Recorder: recorder, Clock: s.clock, Log: s.log,
 	}
 	c.Init()
@@ -320,6 +351,7 @@ func (s *Syncer) speak(ctx context.Context, recorder events.EventRecorder) {
 	defer beside.Wait()
 	if others != nil {
 		beside.Go(func() { others.Run(ctx) })
+		beside.Go(func() { s.followGroups(ctx, groups) })
 	}
 	if !s.cfg.retiring { // then no Service is ours, and every Pod's gate would seem to be of no concern
 		beside.Go(func() { s.openGates(ctx, c, recorder) })
@@ -341,7 +373,7 @@ func (s *Syncer) openGates(ctx context.Context, c *status.Controller, recorder e
 }
 
 // views returns the load balancers as the Lease holder sees them.
-func (s *Syncer) views(others *applied.Group) (out []status.Balancer) {
+func (s *Syncer) views(others *applied.Group) (out []status.Balancer, groups []*group) {
 	for _, b := range s.balancers {
 		view := status.Balancer{
 			Name: b.name, Capabilities: b.provider.Capabilities(),
@@ -365,10 +397,13 @@ func (s *Syncer) views(others *applied.Group) (out []status.Balancer) {
 			view.Others = func(key model.ServiceKey, seen string) (pending, silent []string) {
 				return others.Others(b.name, key, seen)
 			}
+			g := &group{Syncer: s, balancer: b, others: others, held: map[netip.Addr]time.Time{}}
+			g.complete(&view)
+			groups = append(groups, g)
 		}
 		out = append(out, view)
 	}
-	return out
+	return out, groups
 }
 
 // tellMembers has looked at who waits for the members of a Service, where that is our business.
@@ -384,7 +419,7 @@ func (s *Syncer) others() *applied.Group {
 		return nil
 	}
 	return &applied.Group{
-		Client: s.client, Namespace: s.cfg.LeaseNamespace, Instance: s.cfg.Instance, Identity: s.cfg.Identity, Clock: s.clock, Log: s.log,
+		Client: s.client, Namespace: s.cfg.LeaseNamespace, Instance: s.cfg.Instance, Identity: s.cfg.Identity, Pod: s.ownPod(), Clock: s.clock, Log: s.log,
 		Keys: s.watch.Index.Keys, Tell: func(key model.ServiceKey) { s.tell(key); s.tellMembers(key) },
 		Reached: func() map[string]string {
 			out := map[string]string{}

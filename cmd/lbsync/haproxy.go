@@ -15,6 +15,7 @@ import (
 
 	"github.com/nplbridge/nplbridge/cmd/internal/program"
 	"github.com/nplbridge/nplbridge/cmd/internal/settings"
+	"github.com/nplbridge/nplbridge/lbsync"
 	"github.com/nplbridge/nplbridge/providers"
 	"github.com/nplbridge/nplbridge/providers/haproxy"
 )
@@ -91,6 +92,14 @@ func haproxySettings() []settings.Setting {
 			Doc: "the other HAProxies that share these tables, each name=address:port: the name that it has for itself, its host's, and its haproxy.peerAddress",
 		},
 		{
+			Key: "haproxy.nodeAddresses", Kind: settings.Bool, Default: false, Example: "true",
+			Doc: "this HAProxy runs on the Node nodeName, and Services that ask for no address are served at the addresses of that Node; address pools are then for those that ask",
+		},
+		{
+			Key: "haproxy.announce", Default: announceRouted, Example: announceInterface, Want: wantAnnounce,
+			Doc: "how clients get to an address of a pool: routed (the network leads them to every HAProxy of this name) or interface (to the host that has it on an interface, as keepalived arranges; one that no host has is not published)",
+		},
+		{
 			Key: "haproxy.openPorts", Kind: settings.List, Example: "[\"192.0.2.0/28:80\", \"192.0.2.0/28:443\"]",
 			Doc: "addresses and ports, <address or prefix>:<port or first-last>, on which HAProxy listens before a Service is there, so that those that come and go there need no reload; at most 10,000 ports; empty means that each new Service needs one",
 		},
@@ -103,6 +112,37 @@ func haproxySettings() []settings.Setting {
 			Doc: "delete removed servers from the running HAProxy once their last connection has ended; false leaves them in maintenance until the next reload",
 		},
 	}
+}
+
+// The values of haproxy.announce.
+const (
+	announceRouted    = "routed"
+	announceInterface = "interface"
+)
+
+func wantAnnounce(value any) string {
+	if v := value.(string); v != announceRouted && v != announceInterface {
+		return "write " + announceRouted + " or " + announceInterface
+	}
+	return ""
+}
+
+// haproxyPlaces enters in the configuration what the settings of one load balancer say about the host that it is on.
+func haproxyPlaces(c *lbsync.Config, name string, v *settings.Values) error {
+	remote := haproxy.Config{AdminSocket: v.String("haproxy.adminSocket")}.Remote()
+	if v.Bool("haproxy.nodeAddresses") {
+		if remote {
+			return v.Reject("haproxy.nodeAddresses", "haproxy.adminSocket is on another host; only an HAProxy beside lbsync is on its Node")
+		}
+		c.NodeAddresses = append(c.NodeAddresses, name)
+	}
+	if v.String("haproxy.announce") == announceInterface {
+		if remote {
+			return v.Reject("haproxy.announce", "haproxy.adminSocket is on another host, whose interfaces lbsync does not see; write "+announceRouted)
+		}
+		c.AnnounceByInterface = append(c.AnnounceByInterface, name)
+	}
+	return nil
 }
 
 // haproxyConfig returns the settings of one HAProxy.

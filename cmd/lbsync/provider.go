@@ -26,6 +26,7 @@ const kindHAProxy = "haproxy"
 // balancer is one load balancer as the settings describe it.
 type balancer struct {
 	name, kind string
+	settings   *settings.Values
 	build      builder
 }
 
@@ -66,7 +67,7 @@ func balancers(v *settings.Values) ([]balancer, error) {
 }
 
 func newBalancer(v *settings.Values, nameKey, kindKey string) (balancer, error) {
-	b := balancer{name: v.String(nameKey), kind: v.String(kindKey)}
+	b := balancer{name: v.String(nameKey), kind: v.String(kindKey), settings: v}
 	kind, ok := kinds[b.kind]
 	if !ok {
 		return b, v.Reject(kindKey, "unknown provider; known: "+known())

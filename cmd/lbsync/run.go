@@ -123,7 +123,7 @@ func take(s *lbsync.Syncer, running lbsync.Config, v *settings.Values) error {
 		return err
 	}
 	running.DrainLimit, running.Resync, running.GuardHold, running.GateTimeout = now.DrainLimit, now.Resync, now.GuardHold, now.GateTimeout
-	running.PortRange, running.NodePortSelector = now.PortRange, now.NodePortSelector
+	running.PortRange, running.NodePortSelector, running.NodePortRange = now.PortRange, now.NodePortSelector, now.NodePortRange
 	return s.Reload(running)
 }
 

@@ -52,6 +52,10 @@ func table() settings.Table {
 			Doc: "where npl-agents take node ports from, FIRST-LAST, both included; a mapping outside of it counts only if the Pod declares that host port. Set to nothing in file or flag it takes any",
 		},
 		{
+			Key: "nodePortRange", Default: d.NodePortRange.String(), Live: true, Example: "20000-22767", Want: wantPortRange,
+			Doc: "where the API server takes node ports of Services from, its --service-node-port-range; with haproxy.nodeAddresses a Service cannot have a port in it. Set to nothing in file or flag all are free",
+		},
+		{
 			Key: "nodePortSelector", Kind: settings.Labels, Live: true, Example: "[{key: ingress, value: \"true\"}]",
 			Doc: "labels of the Nodes that are members with serviceType NodePort; empty means all",
 		},
@@ -94,6 +98,10 @@ func table() settings.Table {
 		{
 			Key: "identity", Example: "lb-1", Want: program.WantWord,
 			Doc: "name of this process in the Lease, unique, without blanks; empty means the host's name",
+		},
+		{
+			Key: "nodeName", Example: "worker-1",
+			Doc: "name of the Node that this process runs on, in a Pod its spec.nodeName; needed with haproxy.nodeAddresses only",
 		},
 	}
 	own = append(own, kindSettings()...)
@@ -162,7 +170,10 @@ func wantLoopback(value any) string {
 // config turns settings into lbsync's configuration. Errors are about settings.
 func config(v *settings.Values) (lbsync.Config, error) {
 	ports, _ := lbsync.ParsePortRange(v.String("portRange")) // wantPortRange has looked at it
+	nodePorts, _ := lbsync.ParsePortRange(v.String("nodePortRange"))
 	c := lbsync.Config{
+		NodeName:          v.String("nodeName"),
+		NodePortRange:     nodePorts,
 		Instance:          v.String("instance"),
 		HandleUnclassed:   v.Bool("handleUnclassed"),
 		ServiceType:       v.String("serviceType"),
@@ -186,6 +197,11 @@ func config(v *settings.Values) (lbsync.Config, error) {
 	}
 	for _, b := range balancers {
 		c.Providers = append(c.Providers, b.name)
+		if b.kind == kindHAProxy {
+			if err := haproxyPlaces(&c, b.name, b.settings); err != nil {
+				return lbsync.Config{}, err
+			}
+		}
 	}
 	if c.AddressPools, err = addressPools(v); err != nil {
 		return lbsync.Config{}, err

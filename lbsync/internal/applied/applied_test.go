@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/clock"
 
+	"github.com/nplbridge/nplbridge/lbsync/internal/loop"
 	"github.com/nplbridge/nplbridge/lbsync/internal/model"
 )
 
@@ -80,6 +81,8 @@ func (s *standing) Standing() (string, map[model.ServiceKey]string) {
 	defer s.mu.Unlock()
 	return s.seen, s.pending
 }
+
+func (s *standing) Reports() map[model.ServiceKey]loop.Report { return nil }
 
 func (s *standing) say(seen string, pending map[model.ServiceKey]string) {
 	s.mu.Lock()

@@ -8,8 +8,11 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/nplbridge/nplbridge/lbsync/internal/onnode"
 )
 
 const (
@@ -33,6 +36,12 @@ type Standing struct {
 	// Seen is the resourceVersion of Pods up to which everything that follows is on the load balancer, except Pending.
 	Seen    string    `json:"seen"`
 	Pending []Pending `json:"pending"` // sorted by Service
+	// Node is the Node on whose addresses Services are served that name none; empty where none are.
+	Node string `json:"node,omitempty"`
+	// Serves is what the load balancer has of each Service there, by "namespace/name".
+	Serves map[string]onnode.Served `json:"serves,omitempty"`
+	// Holds are the addresses of Services that are on an interface of this host, where that is who announces them; sorted.
+	Holds []netip.Addr `json:"holds,omitempty"`
 	// More is true when more are pending than are named: then any may be.
 	More bool `json:"more,omitempty"`
 	// At is when it was written, to the second. It is for people; who is away is judged by when it was received.
@@ -57,6 +66,15 @@ func Encode(s Standing) string {
 	for i, p := range s.Pending {
 		s.Pending[i].Problem = shorten(p.Problem)
 	}
+	serves := map[string]onnode.Served{}
+	for service, has := range s.Serves {
+		has.Failed = slices.Clone(has.Failed)
+		for i, f := range has.Failed {
+			has.Failed[i].Problem = shorten(f.Problem)
+		}
+		serves[service] = has
+	}
+	s.Serves = serves
 	s.At = s.At.UTC().Truncate(time.Second)
 	text, err := json.Marshal(s)
 	if err != nil { // its fields always marshal; a year beyond 9999 does not

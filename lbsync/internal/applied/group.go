@@ -34,7 +34,8 @@ const late = 3 * Interval / 2
 type Group struct {
 	Client              kubernetes.Interface
 	Namespace, Instance string
-	Identity            string // of this process, which is no other to itself
+	Identity            string                 // of this process, which is no other to itself
+	Pod                 *metav1.OwnerReference // that it runs in; nil if in none
 	Clock               clock.WithTicker
 	Log                 *zap.Logger
 	// Reached returns how far this process has seen, by provider.
@@ -46,6 +47,8 @@ type Group struct {
 
 	mu       sync.Mutex
 	others   map[string]other // by name of the ConfigMap
+	before   map[string]other // of the process that had our identity before us, by provider
+	listed   func() bool      // whether what there was at the beginning is in others
 	samples  []sample         // of Reached, the oldest first
 	ticked   time.Time        // when tick ran last
 	thawed   time.Time        // until when silence was ours
@@ -55,6 +58,7 @@ type Group struct {
 
 type other struct {
 	Standing
+	pod      *metav1.OwnerReference // that it runs in; nil if in none
 	pending  map[string]bool
 	received time.Time
 }
@@ -70,7 +74,7 @@ func (g *Group) Run(ctx context.Context) {
 	factory := informers.NewSharedInformerFactoryWithOptions(g.Client, 0, informers.WithNamespace(g.Namespace),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = selector }))
 	informer := factory.Core().V1().ConfigMaps().Informer()
-	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { g.set(o.(*corev1.ConfigMap)) },
 		UpdateFunc: func(_, o any) { g.set(o.(*corev1.ConfigMap)) },
 		DeleteFunc: func(o any) {
@@ -81,10 +85,14 @@ func (g *Group) Run(ctx context.Context) {
 				g.drop(m.Name)
 			}
 		},
-	}); err != nil {
+	})
+	if err != nil {
 		g.Log.Error("cannot follow what others have applied", zap.Error(err))
 		return
 	}
+	g.mu.Lock()
+	g.listed = registration.HasSynced
+	g.mu.Unlock()
 	factory.StartWithContext(ctx)
 	defer factory.Shutdown()
 	for ctx.Err() == nil {
@@ -102,10 +110,14 @@ func (g *Group) set(m *corev1.ConfigMap) {
 		g.Log.Warn("cannot read what a process has applied", zap.String("configMap", m.Namespace+"/"+m.Name), zap.Error(err))
 		return // it will be silent
 	}
-	if s.Instance != g.Instance || s.Identity == g.Identity {
+	if s.Instance != g.Instance {
 		return
 	}
-	o := other{Standing: s, pending: map[string]bool{}, received: g.Clock.Now()}
+	o := other{Standing: s, pod: podOf(m), pending: map[string]bool{}, received: g.Clock.Now()}
+	if s.Identity == g.Identity {
+		g.succeed(o)
+		return
+	}
 	for _, p := range s.Pending {
 		o.pending[p.Service] = true
 	}
@@ -117,6 +129,14 @@ func (g *Group) set(m *corev1.ConfigMap) {
 	g.others[m.Name] = o
 	told := g.takeWaiting()
 	g.mu.Unlock()
+	for _, key := range differ(before.Serves, s.Serves) {
+		told[key] = true
+	}
+	if !slices.Equal(before.Holds, s.Holds) {
+		for _, key := range g.Keys() {
+			told[key] = true
+		}
+	}
 	for _, p := range s.Pending {
 		if namespace, name, ok := strings.Cut(p.Service, "/"); ok && !before.pending[p.Service] {
 			told[model.ServiceKey{Namespace: namespace, Name: name}] = true
@@ -129,9 +149,13 @@ func (g *Group) set(m *corev1.ConfigMap) {
 
 func (g *Group) drop(name string) {
 	g.mu.Lock()
+	before := g.others[name]
 	delete(g.others, name)
 	told := g.takeWaiting()
 	g.mu.Unlock()
+	for _, key := range differ(before.Serves, nil) {
+		told[key] = true
+	}
 	for key := range told {
 		g.Tell(key)
 	}
@@ -194,27 +218,14 @@ func (g *Group) tick() {
 // Others returns which other processes beside load balancers of the provider do not have a Service as it follows from what was seen up
 // to resourceVersion seen, and which are away, both sorted. Whoever is away is not waited for.
 func (g *Group) Others(provider string, key model.ServiceKey, seen string) (pending, silent []string) {
-	now := g.Clock.Now()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.thaw(now)
-	for _, o := range g.others {
+	for _, p := range g.Peers(provider, key, seen) {
 		switch {
-		case o.Provider != provider:
-		case g.away(o, now):
-			silent = append(silent, o.Identity)
-		case o.More || o.pending[key.String()] || !g.caughtUp(o, seen, now):
-			pending = append(pending, o.Identity)
+		case p.Silent:
+			silent = append(silent, p.Identity)
+		case p.Pending:
+			pending = append(pending, p.Identity)
 		}
 	}
-	if len(pending) > 0 {
-		if g.waiting == nil {
-			g.waiting = map[model.ServiceKey]bool{}
-		}
-		g.waiting[key] = true
-	}
-	slices.Sort(pending)
-	slices.Sort(silent)
 	return pending, silent
 }
 

@@ -2,6 +2,8 @@ package applied
 
 import (
 	"context"
+	"net/netip"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -11,7 +13,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
 
+	"github.com/nplbridge/nplbridge/lbsync/internal/loop"
 	"github.com/nplbridge/nplbridge/lbsync/internal/model"
+	"github.com/nplbridge/nplbridge/lbsync/internal/onnode"
 )
 
 // pause is the least time between two writes.
@@ -22,6 +26,7 @@ type Source interface {
 	// Standing returns the resourceVersion of Pods up to which everything was taken up, and the Services that are not as they should be,
 	// with the problem.
 	Standing() (seen string, pending map[model.ServiceKey]string)
+	Reports() map[model.ServiceKey]loop.Report
 }
 
 // Publisher publishes what one process has applied to one local load balancer. It is run once.
@@ -30,6 +35,8 @@ type Publisher struct {
 	Namespace, Name              string // of the ConfigMap
 	Instance, Identity, Provider string
 	Owner                        *metav1.OwnerReference // with whom the ConfigMap goes; nil if with nobody
+	Node                         string                 // see Standing
+	Holds                        func(netip.Addr) bool  // whether an address is on this host; nil where that does not matter
 	Clock                        clock.WithTicker
 	Log                          *zap.Logger
 
@@ -74,6 +81,7 @@ func (p *Publisher) publish(ctx context.Context, source Source) {
 	for key, problem := range pending {
 		s.Pending = append(s.Pending, Pending{key.String(), problem})
 	}
+	p.addServed(&s, source)
 	ctx, cancel := context.WithTimeout(ctx, Interval)
 	defer cancel()
 	err := p.write(ctx, Encode(s))
@@ -85,6 +93,27 @@ func (p *Publisher) publish(ctx context.Context, source Source) {
 		p.Log.Warn("cannot publish what was applied; Services count as not programmed here meanwhile",
 			zap.String("configMap", p.Namespace+"/"+p.Name), zap.Error(err))
 	}
+}
+
+// addServed adds what the load balancer has confirmed, where anybody asks for it.
+func (p *Publisher) addServed(s *Standing, source Source) {
+	if s.Node = p.Node; p.Node == "" && p.Holds == nil {
+		return
+	}
+	s.Serves = map[string]onnode.Served{}
+	for key, report := range source.Reports() {
+		has := onnode.Of(report)
+		if p.Node != "" && !has.Empty() {
+			s.Serves[key.String()] = has
+		}
+		for _, addr := range has.At {
+			if p.Holds != nil && p.Holds(addr) {
+				s.Holds = append(s.Holds, addr)
+			}
+		}
+	}
+	slices.SortFunc(s.Holds, netip.Addr.Compare)
+	s.Holds = slices.Compact(s.Holds)
 }
 
 // write replaces the whole object: nobody else writes it.

@@ -28,7 +28,9 @@ type Index struct {
 	gated      set[*pod]
 	claims     multimap[model.Claim, *pod]
 	vips       multimap[netip.Addr, *service]
-	ofNodes    set[*service] // Services whose members are Nodes
+	atNodes    []string // see Selection
+	ports      multimap[nodePort, *service]
+	ofNodes    set[*service] // Services whose members are Nodes, or whose addresses are theirs
 	nodes      []*model.Node // all, sorted by name; nil when it must be made anew
 
 	counts [kinds]int
@@ -79,6 +81,7 @@ func NewIndex() *Index {
 		gated:      set[*pod]{},
 		claims:     newMultimap[model.Claim, *pod](),
 		vips:       newMultimap[netip.Addr, *service](),
+		ports:      newMultimap[nodePort, *service](),
 		ofNodes:    set[*service]{},
 		lost:       losses{at: map[string]time.Time{}},
 	}
@@ -99,6 +102,7 @@ func (x *Index) SetService(record model.Service, now time.Time) {
 	default:
 		x.touch(s, now)
 		x.dropVIPs(s, now)
+		x.dropPorts(s, now)
 	}
 	reselect := !s.Ours() || !record.Ours() || !maps.Equal(s.Selector, record.Selector)
 	s.Service = record
@@ -106,7 +110,8 @@ func (x *Index) SetService(record model.Service, now time.Time) {
 		x.unselect(s)
 		x.selects(s)
 	}
-	x.ofNodes.is(s, s.Ours() && s.Source == annotations.NodePort)
+	x.ofNodes.is(s, s.Ours() && s.Source == annotations.NodePort || len(x.nodePorts(s)) > 0)
+	x.addPorts(s, now)
 	for vip := range s.addresses() {
 		x.vips.add(vip, s)
 		x.touchSharers(vip, now)
@@ -127,6 +132,7 @@ func (x *Index) DeleteService(key model.ServiceKey, seen bool, now time.Time) {
 	x.unselect(s)
 	delete(x.ofNodes, s)
 	x.dropVIPs(s, now)
+	x.dropPorts(s, now)
 	x.less(services, seen)
 }
 

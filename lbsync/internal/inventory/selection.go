@@ -24,6 +24,7 @@ type Selection struct {
 	Manager   string             // our value of annotations.ManagedBy
 	Pools     []vip.Pool         // whose addresses VIPs are
 	Source    annotations.Source // of Services that do not say
+	AtNodes   []string           // the instances that serve Services which name no address at those of Nodes
 	Allocate  []string           // the instances whose load balancer gives addresses itself: there, one in no pool of ours may be had, too
 
 	NamespaceSelector map[string]string // labels of the Namespaces whose Services are ours; empty selects all

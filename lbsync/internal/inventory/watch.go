@@ -51,6 +51,7 @@ func NewWatch(client kubernetes.Interface, selection Selection, clk clock.Passiv
 		w.first = append(w.first, newFeed(client, core.Namespaces(), &store[namespace]{convert: readNamespace, into: w.namespaces}, &corev1.Namespace{}))
 	}
 	w.Selection = selection
+	w.Index.atNodes = selection.AtNodes
 	w.first = append(w.first, newFeed(client, core.Nodes(), &store[*model.Node]{convert: w.readNode, into: nodeTarget{w.Index, clk}}, &corev1.Node{}))
 	w.pods = newFeed(client, core.Pods(metav1.NamespaceAll),
 		&store[*model.Pod]{convert: readPod, into: podTarget{w.Index, clk, w.tellGated}}, &corev1.Pod{})

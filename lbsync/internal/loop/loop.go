@@ -4,6 +4,7 @@ package loop
 
 import (
 	"context"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -26,6 +27,7 @@ type Source interface {
 	Fate(podUID string) model.Fate
 	Nodes() []*model.Node
 	Believable() bool
+	PortOwner(instance string, asks model.ServiceKey, port uint16, protocol providers.Protocol) (owner model.ServiceKey, ok bool)
 }
 
 // Marks is what npl-agents were told about node ports; watermarks.Publisher is one.
@@ -50,6 +52,15 @@ type Config struct {
 	PortRange    model.PortRange
 	NodeSelector map[string]string
 	DryRun       bool // plan and report, and write nothing
+	OnNode       OnNode
+}
+
+// OnNode says on which Node the load balancer stands, if it serves Services at the Node's addresses; the zero value is on none.
+type OnNode struct {
+	Name     string
+	Reserved []model.ReservedPorts
+	// Local reports whether an address is on an interface of this host; nil knows of none.
+	Local func(netip.Addr) bool
 }
 
 // Links are whom a loop asks and tells. Functions must not block; each may be nil.

@@ -28,12 +28,13 @@ type Report struct {
 // PortReport is one port of the Service.
 type PortReport struct {
 	Key         providers.Key
-	Unsupported bool         // the load balancer cannot do what this port asks for, see Cannot
-	Cannot      string       // what it cannot do, in one sentence; it may do the rest
-	Attached    string       // the pool of somebody else that members are put into
-	Guarded     int          // members that the guard holds
-	Programmed  bool         // everything wanted is acknowledged
-	VIPs        []netip.Addr // of the virtual server that is there; empty when there is none
+	Unsupported bool             // the load balancer cannot do what this port asks for, see Cannot
+	Cannot      string           // what it cannot do, in one sentence; it may do the rest
+	Reason      model.PortReason // why it is not served, if that is another reason
+	Attached    string           // the pool of somebody else that members are put into
+	Guarded     int              // members that the guard holds
+	Programmed  bool             // everything wanted is acknowledged
+	VIPs        []netip.Addr     // of the virtual server that is there; empty when there is none
 	Kind        providers.Kind
 	Problem     string    // why it is not programmed; empty while it is about to be
 	Since       time.Time // of the problem
@@ -153,7 +154,7 @@ func (l *Loop) reportOf(key model.ServiceKey, out outcome) Report {
 	}
 	r.Gone = !r.Wanted && len(there.Pools) == 0 && len(there.VirtualServers) == 0 && len(l.failures[key]) == 0
 	for _, port := range out.Ports {
-		p := PortReport{Key: port.Key, Unsupported: port.Unsupported, Cannot: port.Cannot, Attached: port.Attached, Guarded: out.guarded[port.Key]}
+		p := PortReport{Key: port.Key, Unsupported: port.Unsupported, Cannot: port.Cannot, Reason: port.Reason, Attached: port.Attached, Guarded: out.guarded[port.Key]}
 		if h := l.picture[key]; h != nil && h.virtual[port.Key] != nil {
 			p.VIPs = h.virtual[port.Key].VIPs
 		}

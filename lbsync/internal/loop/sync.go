@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -105,10 +106,27 @@ func (l *Loop) build(key model.ServiceKey, view inventory.View, now time.Time) m
 	if l.cfg.DryRun {
 		in.Service.Admitted = true // as it would be
 	}
+	in.OnNode = l.onNode()
 	if h := l.picture[key]; h != nil {
 		in.Current, in.CurrentVS, in.Status, in.DrainingSince = h.pools, h.virtual, h.status, h.drainingSince
 	}
 	return model.Build(in)
+}
+
+// onNode returns the Node that the load balancer stands on, as it is now; nil where that is of no concern.
+func (l *Loop) onNode() *model.OnNode {
+	on := l.cfg.OnNode
+	if on.Name == "" {
+		return nil
+	}
+	out := &model.OnNode{Reserved: on.Reserved, Owner: func(asks model.ServiceKey, port uint16, protocol providers.Protocol) (model.ServiceKey, bool) {
+		return l.source.PortOwner(l.cfg.Instance, asks, port, protocol)
+	}}
+	nodes := l.source.Nodes()
+	if at, ok := slices.BinarySearchFunc(nodes, on.Name, func(n *model.Node, name string) int { return strings.Compare(n.Name, name) }); ok {
+		out.Addresses = nodes[at].Listens(on.Local)
+	}
+	return out
 }
 
 // keep applies invariant I6: while the API server's answer cannot be believed, only what an existing Service itself says is removed.

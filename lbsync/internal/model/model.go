@@ -29,6 +29,8 @@ type Input struct {
 	PortRange PortRange
 	// NodeSelector are labels of the Nodes that may be members.
 	NodeSelector map[string]string
+	// OnNode is nil where Services are served at addresses of their own only.
+	OnNode *OnNode
 
 	// Current, CurrentVS and Status are what the load balancer has, as far as we know.
 	Current   map[providers.Key]*providers.Pool
@@ -69,6 +71,8 @@ type Port struct {
 	Unsupported bool
 	// Cannot is what cannot be done of what the port asks for, in clauses separated by "; ". Without Unsupported the rest is served.
 	Cannot string
+	// Reason is set where it is not served for another reason than that the load balancer cannot.
+	Reason PortReason
 	// Attached is the pool of somebody else that the members are put into.
 	Attached string
 }
@@ -110,6 +114,11 @@ func serve(in *Input, port ServicePort, out *Output) {
 	}
 	b := newBuilder(in, port, in.Current[key], attached)
 	settings, virtual, served := b.settings()
+	var reason PortReason
+	if served {
+		reason = b.refusePort()
+		served = reason == ""
+	}
 	if served {
 		pool := providers.Pool{Key: key, Attached: attached, Settings: settings, Members: b.build()}
 		out.State.Pools = append(out.State.Pools, pool)
@@ -117,7 +126,7 @@ func serve(in *Input, port ServicePort, out *Output) {
 			out.State.VirtualServers = append(out.State.VirtualServers, vs)
 		}
 	}
-	out.Ports = append(out.Ports, Port{Key: key, Unsupported: !served, Cannot: strings.Join(b.cannot, "; "), Attached: attached})
+	out.Ports = append(out.Ports, Port{Key: key, Unsupported: !served, Cannot: strings.Join(b.cannot, "; "), Reason: reason, Attached: attached})
 	b.report(out)
 }
 

@@ -136,7 +136,7 @@ func (b *builder) virtualServer(settings providers.VirtualServerSettings) (_ pro
 	if b.attached != "" {
 		return providers.VirtualServer{}, false
 	}
-	vips := s.VIPs[b.in.Instance]
+	vips := b.vips()
 	if s.Admitted && len(vips) > 0 {
 		vs := providers.VirtualServer{Key: b.key, VIPs: vips, Port: b.key.Port, Settings: settings}
 		if group := s.group(); group != "" && b.canVirtual(providers.VirtualServer{Key: b.key, Shared: group}) {

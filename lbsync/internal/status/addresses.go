@@ -21,6 +21,8 @@ type refusal struct{ reason, message string }
 
 type addrs []netip.Addr
 
+func (a addrs) has(x netip.Addr) bool { return slices.Contains(a, x) }
+
 func (a addrs) containAll(of []netip.Addr) bool {
 	return !slices.ContainsFunc(of, func(x netip.Addr) bool { return !slices.Contains(a, x) })
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nplbridge/nplbridge/lbsync/internal/loop"
 	"github.com/nplbridge/nplbridge/lbsync/internal/model"
+	"github.com/nplbridge/nplbridge/lbsync/internal/onnode"
 	"github.com/nplbridge/nplbridge/providers"
 )
 
@@ -24,6 +25,11 @@ type Balancer struct {
 	// Others names the processes beside other load balancers of this name: those that have not applied yet what our own report says,
 	// which rests on seen, and those that are silent. It is nil where there can be none.
 	Others func(key model.ServiceKey, seen string) (pending, silent []string)
+	// Shares returns what each load balancer of this name has of a Service at the addresses of the Node that it stands on; known is false until
+	// everybody has been heard of. It is nil where Services are not served there.
+	Shares func(model.ServiceKey) (shares []onnode.Share, known bool)
+	// Announced reports whether the host of any load balancer of this name has the address; nil where that does not matter.
+	Announced func(netip.Addr) bool
 }
 
 // stand is how one Service stands on one load balancer.

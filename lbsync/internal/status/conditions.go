@@ -3,6 +3,7 @@
 package status
 
 import (
+	"github.com/nplbridge/nplbridge/lbsync/internal/model"
 	"github.com/nplbridge/nplbridge/lbsync/internal/vip"
 	"github.com/nplbridge/nplbridge/providers"
 )
@@ -33,6 +34,8 @@ const (
 	ReasonNotAccepted    = "NotAccepted"     // nothing to program, see Accepted
 	ReasonHeld           = "RemovalsHeld"    // the API server's answer cannot be believed
 	ReasonGuarded        = "MembersHeld"     // the guard keeps members whose loss nothing explains
+	ReasonNoNode         = "NoNode"          // no Node serves it on whose addresses it is to be
+	ReasonNotAnnounced   = "VIPNotAnnounced" // no host has the address that would announce it
 	ReasonUnknown        = "UnknownProvider" // what is left of the Service is on a load balancer that is not configured any more
 	reasonProviderPrefix = "Provider"
 )
@@ -43,13 +46,18 @@ const (
 	ReasonNoSelector      = "NoSelector"             // without a selector it has no members
 	ReasonUnsupportedType = "ServiceTypeUnsupported" // it asks for us, and cannot be served for its type
 	ReasonAbandoned       = "Abandoned"              // let go of without the load balancer's word
+	ReasonNotOnNode       = "NotOnNode"              // a load balancer on a Node cannot have a port of it there
 )
 
 // ConditionReasons lists every reason of the two conditions.
 func ConditionReasons() []string {
 	out := []string{
 		ReasonAccepted, ReasonInvalidAnnotation, ReasonNotAllocated, ReasonUnsupportedProtocol, ReasonSourceRanges, ReasonUnsupportedSetting,
-		ReasonDisabled, ReasonProgrammed, ReasonPending, ReasonNotAccepted, ReasonHeld, ReasonGuarded, ReasonUnknown,
+		ReasonDisabled, ReasonProgrammed, ReasonPending, ReasonNotAccepted, ReasonHeld, ReasonGuarded, ReasonNoNode, ReasonNotAnnounced,
+		ReasonUnknown,
+	}
+	for _, reason := range model.PortReasons() {
+		out = append(out, string(reason))
 	}
 	for _, reason := range vip.Reasons() {
 		out = append(out, string(reason))
@@ -62,7 +70,7 @@ func ConditionReasons() []string {
 
 // EventReasons lists the reasons of Events on Services that are no condition's.
 func EventReasons() []string {
-	return []string{ReasonManagedByOther, ReasonNoSelector, ReasonUnsupportedType, ReasonAbandoned}
+	return []string{ReasonManagedByOther, ReasonNoSelector, ReasonUnsupportedType, ReasonAbandoned, ReasonNotOnNode}
 }
 
 // Errors of ports in status.loadBalancer are nplbridge.io/ and one of the reasons.

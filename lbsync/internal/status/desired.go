@@ -3,6 +3,7 @@ package status
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +27,23 @@ type served struct {
 	stand
 	assigned addrs
 	refused  *refusal // why it has no address, or not the one that it asks for
+	former   addrs    // see facts.had
+	nodes    *nodesOf // where it is served at addresses of Nodes; nil where it is not
+}
+
+// without reports whether the Service is there without addresses of its own.
+func (s served) without(f facts) bool { return f.membersOnly || s.nodes != nil }
+
+// keeps returns the addresses that the load balancer may have for the Service as it is now.
+func (s served) keeps() (out addrs) {
+	out = s.assigned
+	if s.nodes != nil {
+		for _, p := range s.report.Ports {
+			out = append(out, p.VIPs...)
+		}
+		out = slices.DeleteFunc(out, func(a netip.Addr) bool { return slices.Contains(s.former, a) })
+	}
+	return out
 }
 
 // facts is what the status of a Service follows from.
@@ -106,7 +124,7 @@ func (f facts) steady(s *corev1.Service, c metav1.Condition) metav1.Condition {
 	if known || c.Status != metav1.ConditionTrue || old == nil || old.ObservedGeneration != s.Generation {
 		return c
 	}
-	if old.Reason == ReasonUnsupportedProtocol || old.Reason == ReasonUnsupportedSetting || old.Reason == ReasonSourceRanges {
+	if slices.Contains(model.PortReasons(), model.PortReason(old.Reason)) || old.Reason == ReasonUnsupportedProtocol || old.Reason == ReasonUnsupportedSetting || old.Reason == ReasonSourceRanges {
 		return *old
 	}
 	return c
@@ -121,7 +139,7 @@ func impossible(on served, f facts) (out []refusal) {
 			ports[r] = append(ports[r], fmt.Sprintf("%d/%s", p.Key.Port, p.Key.Protocol))
 		}
 	}
-	order := []string{ReasonSourceRanges, ReasonUnsupportedProtocol, ReasonUnsupportedSetting}
+	order := []string{string(model.PortTaken), string(model.PortReserved), ReasonSourceRanges, ReasonUnsupportedProtocol, ReasonUnsupportedSetting}
 	for _, r := range slices.SortedFunc(maps.Keys(ports), func(a, b refusal) int {
 		return strings.Compare(fmt.Sprint(slices.Index(order, a.reason))+a.message, fmt.Sprint(slices.Index(order, b.reason))+b.message)
 	}) {
@@ -141,8 +159,11 @@ func impossible(on served, f facts) (out []refusal) {
 // cannot says why a port is not served, or not as it asks.
 func cannot(on served, p loop.PortReport, f facts) refusal {
 	r := refusal{ReasonUnsupportedSetting, p.Cannot}
+	reason, refused := portReason(p)
 	switch {
 	case !p.Unsupported:
+	case refused:
+		r.reason = reason
 	case !slices.Contains(on.balancer.Capabilities.Protocols, p.Key.Protocol):
 		r.reason = ReasonUnsupportedProtocol
 	case len(f.record.Wishes.Virtual.SourceRanges) > 0 && !on.balancer.Capabilities.Has(providers.SourceRanges):

@@ -108,12 +108,14 @@ func (f facts) outcome(on served) outcome {
 	switch r := on.report; {
 	case !on.wanted:
 		return f.leaving(on)
-	case !f.membersOnly && len(on.assigned) == 0:
+	case !on.without(f) && len(on.assigned) == 0:
 		return outcome{weight: nothing, reason: ReasonNotAccepted, message: "the Service has no address, see the condition " + Accepted}
 	case !r.Wanted && on.refused != nil && on.gone():
 		return outcome{weight: nothing, reason: ReasonNotAccepted, message: "the Service is not served, see the condition " + Accepted}
 	case f.nowhere(on) && on.gone():
 		return outcome{weight: nothing, reason: ReasonNotAccepted, message: "no port of it is to be there, see the condition " + Accepted}
+	case on.nodes != nil && on.refused == nil && !(r.Wanted && !on.servable()):
+		return f.outcomeAtNodes(on)
 	case !r.Wanted && on.trouble != nil:
 		return outcome{weight: failed, reason: reasonProviderPrefix + string(providers.KindOf(on.trouble)), message: on.trouble.Error()}
 	case !r.Wanted && on.refused != nil:
@@ -131,10 +133,18 @@ func (f facts) outcome(on served) outcome {
 		return outcome{weight: pending, reason: ReasonPending, message: "the load balancer has not confirmed it yet", passing: true}
 	}
 	if len(on.pending) > 0 {
-		return outcome{weight: pending, reason: ReasonPending, passing: true, since: f.waiting,
-			message: "not confirmed yet by the load balancer of " + strings.Join(on.pending, ", ")}
+		return f.waitsFor(on)
+	}
+	if missing := on.unannounced(); len(missing) > 0 {
+		return notAnnounced(missing)
 	}
 	return outcome{weight: fine, reason: ReasonProgrammed, message: f.fine(on)}
+}
+
+// waitsFor is the outcome where other processes have not applied the Service yet.
+func (f facts) waitsFor(on served) outcome {
+	return outcome{weight: pending, reason: ReasonPending, passing: true, since: f.waiting,
+		message: "not confirmed yet by the load balancer of " + strings.Join(on.pending, ", ")}
 }
 
 // nowhere reports whether nothing can come of the Service on the load balancer as it is written: what it has there stays, and it has nothing,
@@ -145,7 +155,11 @@ func (f facts) nowhere(on served) bool {
 
 // fine says what is there.
 func (f facts) fine(on served) string {
-	text := "the load balancer serves it at " + annotations.FormatAddresses(on.assigned)
+	at := on.assigned
+	if on.nodes != nil {
+		at = on.nodes.addrs()
+	}
+	text := "the load balancer serves it at " + annotations.FormatAddresses(at)
 	if f.membersOnly {
 		var pools []string
 		for _, p := range on.report.Ports {

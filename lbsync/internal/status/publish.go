@@ -23,11 +23,18 @@ func publish(s *corev1.Service, f facts) {
 		if on.abandoned {
 			continue
 		}
-		known, pending = known && on.reported, pending || len(on.pending) > 0
+		known, pending = known && (on.reported || on.nodes != nil && on.nodes.known), pending || len(on.pending) > 0
+		if on.nodes != nil {
+			known = known && on.nodes.known
+			there = append(there, on.nodes.addrs()...)
+			out = append(out, on.nodes.entries(s, on, f)...)
+			continue
+		}
+		missing := on.unannounced()
 		for _, addr := range announced(on) {
-			if !slices.Contains(there, addr) && (slices.Contains(on.assigned, addr) || slices.Contains(before.addrs, addr)) {
+			if !slices.Contains(there, addr) && !slices.Contains(missing, addr) && (slices.Contains(on.assigned, addr) || slices.Contains(before.addrs, addr)) {
 				there = append(there, addr)
-				out = append(out, entry(s, on, addr, f))
+				out = append(out, entry(s, on, addr, func(p loop.PortReport) *string { return portError(on, p, addr, f) }))
 			}
 		}
 	}
@@ -62,8 +69,8 @@ func announced(on served) (out addrs) {
 	return out
 }
 
-// entry publishes one address.
-func entry(s *corev1.Service, on served, addr netip.Addr, f facts) corev1.LoadBalancerIngress {
+// entry publishes one address. failure says why a port does not answer there.
+func entry(s *corev1.Service, on served, addr netip.Addr, failure func(loop.PortReport) *string) corev1.LoadBalancerIngress {
 	out := corev1.LoadBalancerIngress{IP: addr.String(), IPMode: ptr.To(corev1.LoadBalancerIPModeProxy)}
 	for _, port := range s.Spec.Ports {
 		status := corev1.PortStatus{Port: port.Port, Protocol: port.Protocol}
@@ -71,7 +78,7 @@ func entry(s *corev1.Service, on served, addr netip.Addr, f facts) corev1.LoadBa
 			return int32(p.Key.Port) == port.Port && string(p.Key.Protocol) == string(port.Protocol)
 		})
 		if at >= 0 {
-			status.Error = portError(on, on.report.Ports[at], addr, f)
+			status.Error = failure(on.report.Ports[at])
 		}
 		out.Ports = append(out.Ports, status)
 	}

@@ -51,6 +51,9 @@ func (c *Controller) retire(ctx context.Context, key model.ServiceKey, s *corev1
 		return c.lament(ctx, s, r, left, waits)
 	}
 	ours := c.vips.had(key)
+	if s.Annotations[annotations.AttachedTo] != "" {
+		ours = append(ours, c.nodeAddresses()...)
+	}
 	for _, on := range all {
 		ours = append(ours, on.assigned...)
 		if on.abandoned && !(on.reported && on.report.Gone) {
@@ -154,6 +157,7 @@ func (c *Controller) loadAll(services []*corev1.Service) {
 		assigned map[string][]netip.Addr
 	}
 	var all []loaded
+	nodes := c.nodeAddresses()
 	for _, s := range services {
 		r := c.Selection.Service(s)
 		if r.ManagedByOther || !r.Ours() && !c.mine(s) {
@@ -164,7 +168,7 @@ func (c *Controller) loadAll(services []*corev1.Service) {
 			assigned = nil
 		}
 		if len(assigned) == 0 && len(r.On) == 1 {
-			assigned = map[string][]netip.Addr{r.On[0]: published(s).addrs}
+			assigned = map[string][]netip.Addr{r.On[0]: slices.DeleteFunc(published(s).addrs, nodes.has)}
 		}
 		for _, instance := range slices.Sorted(maps.Keys(assigned)) {
 			own := slices.ContainsFunc(c.Balancers, func(b Balancer) bool { return b.Name == instance && b.Allocator != nil })
@@ -175,7 +179,7 @@ func (c *Controller) loadAll(services []*corev1.Service) {
 	}
 	for _, l := range all {
 		had := slices.DeleteFunc(published(l.s).addrs, func(a netip.Addr) bool {
-			return slices.ContainsFunc(slices.Collect(maps.Values(l.assigned)), func(has []netip.Addr) bool { return slices.Contains(has, a) })
+			return nodes.has(a) || slices.ContainsFunc(slices.Collect(maps.Values(l.assigned)), func(has []netip.Addr) bool { return slices.Contains(has, a) })
 		})
 		if membersOnly(l.s, l.r) && len(l.assigned) == 0 {
 			continue // they are of whoever made the virtual server

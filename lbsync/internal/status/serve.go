@@ -55,6 +55,7 @@ func (c *Controller) serve(ctx context.Context, key model.ServiceKey, s *corev1.
 		refusals = append(refusals, on.report.Refusals...)
 	}
 	c.tell(s, key, refusals)
+	c.tellOnNodes(s, f)
 	return sooner(again, later), failure
 }
 
@@ -80,7 +81,7 @@ func (c *Controller) place(ctx context.Context, key model.ServiceKey, s *corev1.
 	}
 	traces := c.traces(s)
 	for _, b := range c.Balancers {
-		on := served{stand: b.look(key, f.record), assigned: c.vips.of(b.Name, key)}
+		on := served{stand: b.look(key, f.record), assigned: c.vips.of(b.Name, key), nodes: c.atNodes(b, *f)}
 		_, was := traces[b.Name]
 		switch {
 		case f.record.Wishes.Kept.Structure: // whatever it has it keeps, and nothing is new
@@ -98,9 +99,12 @@ func (c *Controller) place(ctx context.Context, key model.ServiceKey, s *corev1.
 				break // the record of it stays
 			}
 			continue
-		case f.membersOnly:
+		case on.without(*f):
 			c.vips.leave(b.Name, key)
 			on.assigned = nil
+			if on.nodes != nil {
+				_, on.refused = request(s, f.record, b)
+			}
 		case !on.abandoned:
 			failed(c.address(ctx, s, f, &on))
 		}
@@ -114,6 +118,9 @@ func (c *Controller) place(ctx context.Context, key model.ServiceKey, s *corev1.
 		failed(c.vips.release(ctx, key, c.Balancers, instance))
 	}
 	f.had = c.vips.had(key)
+	for i := range f.on {
+		f.on[i].former = f.had
+	}
 	if c.settled(*f) {
 		failed(c.vips.settle(ctx, key, c.Balancers))
 	}
@@ -156,14 +163,14 @@ func (c *Controller) abandoned(s *corev1.Service, instance string, had addrs) {
 
 // settled reports whether every load balancer has given up what the Service has no more.
 func (c *Controller) settled(f facts) bool {
-	return !slices.ContainsFunc(f.on, func(on served) bool { return !on.settled(on.assigned) })
+	return !slices.ContainsFunc(f.on, func(on served) bool { return !on.settled(on.keeps()) })
 }
 
 // lookAgain asks the load balancers once more, after what the Service carries has been written.
 func (c *Controller) lookAgain(key model.ServiceKey, f *facts) {
 	waiting := false
 	for i, on := range f.on {
-		f.on[i].stand = on.balancer.look(key, f.record)
+		f.on[i].stand, f.on[i].nodes = on.balancer.look(key, f.record), c.atNodes(on.balancer, *f)
 		f.on[i].wanted = on.wanted
 		waiting = waiting || !on.abandoned && (len(f.on[i].pending) > 0 || !on.wanted && !f.on[i].gone())
 	}
@@ -173,7 +180,7 @@ func (c *Controller) lookAgain(key model.ServiceKey, f *facts) {
 // early reports whether there is nothing to say before a loop has seen the Service as it is now.
 func (c *Controller) early(f facts) bool {
 	for _, on := range f.on {
-		if on.report.Wanted || on.trouble != nil || on.refused != nil || on.abandoned || !f.membersOnly && len(on.assigned) == 0 {
+		if on.report.Wanted || on.trouble != nil || on.refused != nil || on.abandoned || !on.without(f) && len(on.assigned) == 0 {
 			return false
 		}
 	}
@@ -193,14 +200,14 @@ func (c *Controller) claimed(s *corev1.Service, f facts) claimed {
 	}
 	traces := c.traces(s)
 	for _, on := range f.on {
-		if had, was := traces[on.balancer.Name]; on.wanted && f.membersOnly || !on.wanted && was && len(had) == 0 {
+		if had, was := traces[on.balancer.Name]; on.wanted && on.without(f) || !on.wanted && was && len(had) == 0 {
 			out.attached = append(out.attached, on.balancer.Name)
 		}
 		out.assigned[on.balancer.Name] = on.assigned
-		if f.membersOnly && len(on.assigned) == 0 { // until its virtual server is gone, so that a new Lease holder knows whose the address is
+		if on.without(f) && len(on.assigned) == 0 { // until its virtual server is gone, so that a new Lease holder knows whose the address is
 			out.assigned[on.balancer.Name] = c.vips.hadOn(on.balancer.Name, f.record.ServiceKey)
 		}
-		out.admit = out.admit || on.wanted && (f.membersOnly || len(on.assigned) > 0)
+		out.admit = out.admit || on.wanted && (f.membersOnly || on.nodes != nil && on.refused == nil || len(on.assigned) > 0)
 	}
 	switch {
 	case f.record.Wishes.Kept.Structure:

@@ -1,0 +1,147 @@
+package applied
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nplbridge/nplbridge/lbsync/internal/model"
+	"github.com/nplbridge/nplbridge/lbsync/internal/onnode"
+)
+
+// Process is another process beside a load balancer of the same name, or the one before us beside ours.
+type Process struct {
+	Identity string
+	Node     string                 // see Standing
+	Pod      *metav1.OwnerReference // that it runs in; nil if in none
+	Silent   bool
+}
+
+// Peer is what a Process has of one Service.
+type Peer struct {
+	Process
+	CaughtUp bool // it has seen what was asked for
+	Pending  bool // it does not have the Service as it follows from that
+	Served   onnode.Served
+}
+
+// Peers returns what each other process beside load balancers of the provider has of a Service as it follows from what was seen up to
+// resourceVersion seen, by identity.
+func (g *Group) Peers(provider string, key model.ServiceKey, seen string) (out []Peer) {
+	now, name := g.Clock.Now(), key.String()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.thaw(now)
+	waits := false
+	for _, o := range g.others {
+		if o.Provider != provider {
+			continue
+		}
+		p := Peer{Process: g.process(o, now), CaughtUp: !o.More && g.caughtUp(o, seen, now), Served: o.Serves[name]}
+		p.Pending = !p.CaughtUp || o.pending[name]
+		waits = waits || p.Pending && !p.Silent
+		out = append(out, p)
+	}
+	if waits {
+		if g.waiting == nil {
+			g.waiting = map[model.ServiceKey]bool{}
+		}
+		g.waiting[key] = true
+	}
+	slices.SortFunc(out, func(a, b Peer) int { return strings.Compare(a.Identity, b.Identity) })
+	return out
+}
+
+// Processes returns every other process beside load balancers of the provider, by identity. known is false until what there is was listed.
+func (g *Group) Processes(provider string) (out []Process, known bool) {
+	now := g.Clock.Now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.thaw(now)
+	for _, o := range g.others {
+		if o.Provider == provider {
+			out = append(out, g.process(o, now))
+		}
+	}
+	slices.SortFunc(out, func(a, b Process) int { return strings.Compare(a.Identity, b.Identity) })
+	return out, g.listed != nil && g.listed()
+}
+
+// Before returns what the process that had our identity before us said last of a Service.
+func (g *Group) Before(provider string, key model.ServiceKey) onnode.Served {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.before[provider].Serves[key.String()]
+}
+
+// Held reports whether the host of any other process, of which something is heard, has an address of a Service on an interface.
+func (g *Group) Held(provider string, addr netip.Addr) bool {
+	now := g.Clock.Now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.thaw(now)
+	for _, o := range g.others {
+		if o.Provider == provider && !g.away(o, now) && slices.Contains(o.Holds, addr) {
+			return true
+		}
+	}
+	return false
+}
+
+func (g *Group) process(o other, now time.Time) Process {
+	return Process{Identity: o.Identity, Node: o.Node, Pod: o.pod, Silent: g.away(o, now)}
+}
+
+// succeed keeps what the process before us said; what comes later is our own.
+func (g *Group) succeed(o other) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, known := g.before[o.Provider]; known || uidOf(o.pod) != uidOf(g.Pod) {
+		return
+	}
+	if g.before == nil {
+		g.before = map[string]other{}
+	}
+	g.before[o.Provider] = o
+}
+
+func uidOf(pod *metav1.OwnerReference) types.UID {
+	if pod == nil {
+		return ""
+	}
+	return pod.UID
+}
+
+// podOf returns the Pod that a ConfigMap goes with.
+func podOf(m *corev1.ConfigMap) *metav1.OwnerReference {
+	at := slices.IndexFunc(m.OwnerReferences, func(r metav1.OwnerReference) bool { return r.Kind == "Pod" })
+	if at < 0 {
+		return nil
+	}
+	return &m.OwnerReferences[at]
+}
+
+// differ returns the Services of which one says something else than the other.
+func differ(a, b map[string]onnode.Served) (out []model.ServiceKey) {
+	add := func(service string) {
+		if namespace, name, ok := strings.Cut(service, "/"); ok {
+			out = append(out, model.ServiceKey{Namespace: namespace, Name: name})
+		}
+	}
+	for service, has := range a {
+		if !has.Equal(b[service]) {
+			add(service)
+		}
+	}
+	for service := range b {
+		if _, known := a[service]; !known {
+			add(service)
+		}
+	}
+	return out
+}
