@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -35,6 +36,15 @@ func (p *Provider) restructure(ctx context.Context, tasks []*task) {
 		}
 		var err error
 		next = p.nextFile(tasks, bindable)
+		if err := p.enough(ctx, next); err != nil {
+			if rest := smaller(tasks); len(rest) < len(tasks) { // what only takes away may go on
+				failAll(larger(tasks), err)
+				tasks = rest
+				continue
+			}
+			failAll(tasks, err)
+			return
+		}
 		text = config.Render(next, p.settings)
 		if next.Map != "" {
 			if err := p.files.WriteMap(next.Map, config.MapText(next.Routes())); err != nil {
@@ -85,6 +95,15 @@ func (p *Provider) reloadInterval() time.Duration {
 		return max(p.cfg.MinReloadInterval, p.tableSync)
 	}
 	return p.cfg.MinReloadInterval
+}
+
+// smaller returns the tasks that take a Service away, larger the others.
+func smaller(tasks []*task) []*task {
+	return slices.DeleteFunc(slices.Clone(tasks), func(t *task) bool { return t.next != nil })
+}
+
+func larger(tasks []*task) []*task {
+	return slices.DeleteFunc(slices.Clone(tasks), func(t *task) bool { return t.next == nil })
 }
 
 func failAll(tasks []*task, err error) {

@@ -357,32 +357,6 @@ func TestTrapWorkerDiesAlone(t *testing.T) {
 	}
 }
 
-// TestTrapDescriptors: `haproxy -c` accepts what needs more descriptors than there are; the old worker goes on, and it is said.
-func TestTrapDescriptors(t *testing.T) {
-	t.Parallel()
-	b := newBalancer(t)
-	p := b.open()
-	b.start()
-	d, one := desk{t, p}, newPod(t, "one")
-	address := b.serve(d, testKey("web"), 80, one)
-	worker, key := b.worker(), testKey("late")
-	text, err := os.ReadFile(b.cfg.ConfigFiles[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.write(b.cfg.ConfigFiles[0], string(text)+"global\n    maxconn 600000000\n")
-	refuse(t, p, providertest.Diff(providers.State{}, service(key, b.vips[0], 81, one)), key, providers.Rejected, "taken back", "log says why")
-	if b.worker() != worker {
-		t.Error("the worker is another one")
-	}
-	b.reached(address, one)
-	if file, err := p.files.Current(); err != nil || strings.Contains(string(file), key.Service) {
-		t.Errorf("the next restart would fail on this file, %v:\n%s", err, file)
-	}
-	b.write(b.cfg.ConfigFiles[0], string(text))
-	d.must(providertest.Diff(providers.State{}, service(key, b.vips[0], 81, one)))
-}
-
 // TestTrapKeywords: `enabled` makes a server that is up and gets nothing, `drain` lets clients with persistence through, and an id that is
 // not said is not unique.
 func TestTrapKeywords(t *testing.T) {
