@@ -14,12 +14,15 @@ import (
 	"github.com/nplbridge/nplbridge/providers/haproxy/internal/runtime"
 )
 
+// silence is how many looks in a row nobody must answer to be news: a restart takes less.
+const silence = 3
+
 // sweepInterval is the time between two looks at the worker and at removed servers; a server is deleted when two looks
 // in a row saw it without a connection.
 const sweepInterval = time.Second
 
 // keep does what nobody waits for: it writes the file some time after members changed, deletes removed servers, and tells
-// when another worker serves than the caller knows.
+// when another worker serves than the caller knows, or none.
 func (p *Provider) keep(ctx context.Context) {
 	sweep := time.NewTicker(sweepInterval)
 	defer sweep.Stop()
@@ -119,7 +122,8 @@ func (p *Provider) writable() bool {
 }
 
 // look tells, once for each, of a worker that the caller does not know. A restarted HAProxy has the members of the file,
-// which may be older than the last change. That nobody answers is no news here: the next call finds it.
+// which may be older than the last change. Of a silence it tells, too: else the next change would be the first to find it. Whoever observes then
+// hears what is wrong.
 func (p *Provider) look(ctx context.Context) {
 	if p.worker == (runtime.Worker{}) {
 		return
@@ -128,9 +132,13 @@ func (p *Provider) look(ctx context.Context) {
 	defer cancel()
 	s, err := runtime.Open(ctx, p.admin)
 	if err != nil {
+		if p.silent++; p.silent == silence {
+			p.tell()
+		}
 		return
 	}
 	defer s.Close()
+	p.silent = 0
 	if now := s.Info(); !now.Stopping && p.stranger(now.Worker) && p.told != now.Worker {
 		p.told = now.Worker
 		p.tell()

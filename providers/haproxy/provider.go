@@ -63,6 +63,7 @@ type Provider struct {
 	// worker is the one that the caller knows: it was observed or applied to last. Zero is none.
 	worker runtime.Worker
 	told   runtime.Worker // the stranger of which Changed has told
+	silent int            // looks of the keeper in a row that nobody answered
 	// held are the addresses that the worker may listen on for us, as far as our files tell.
 	held     map[netip.AddrPort]bool
 	heldOpen []config.Bind

@@ -103,6 +103,25 @@ func TestRestartBeforeTheFileIsWritten(t *testing.T) {
 	}
 }
 
+// An HAProxy that is gone is told of though nobody calls; whoever observes then hears it, and hears of the next worker when there is one.
+func TestSilenceIsTold(t *testing.T) {
+	t.Parallel()
+	b, p := running(t)
+	d, one := desk{t, p}, newPod(t, "one")
+	d.observe()
+	b.serve(d, testKey("web"), 80, one)
+	b.kill()
+	d.changed()
+	if _, err := p.Observe(t.Context(), providers.Scope{}); providers.KindOf(err) != providers.Unavailable {
+		t.Errorf("Observe without haproxy: %v, want Unavailable", err)
+	}
+	b.start()
+	d.changed()
+	if !d.observe().Restarted {
+		t.Error("Observe does not say that haproxy was restarted")
+	}
+}
+
 // What was planned for the worker that died is not done to the next, in particular not when it needs a reload: that
 // would make the short list the one that is wanted.
 func TestNoChangeToAStranger(t *testing.T) {
