@@ -81,7 +81,11 @@ func byBackend(servers []runtime.Server) map[string][]runtime.Server {
 		for to < len(servers) && servers[to].Backend == backend {
 			to++
 		}
-		parts[backend] = append(parts[backend], servers[from:to]...)
+		if part := servers[from:to:to]; parts[backend] == nil {
+			parts[backend] = part
+		} else {
+			parts[backend] = append(parts[backend], part...)
+		}
 	}
 	return parts
 }

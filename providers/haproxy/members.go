@@ -90,9 +90,12 @@ func isMoved(s runtime.Server, id providers.MemberID) bool {
 
 // membersOf returns the members that a backend's servers are, sorted. One that was moved is not the member that its name tells.
 func (k mark) membersOf(servers []runtime.Server) []providers.Member {
-	var members []providers.Member
+	members := make([]providers.Member, 0, len(servers))
 	for _, s := range servers {
-		if id, _, ok := k.identify(s); ok && !isLeaving(s) {
+		if isLeaving(s) {
+			continue
+		}
+		if id, _, ok := k.identify(s); ok {
 			if isMoved(s, id) {
 				id = providers.MemberID{Address: s.Address}
 			}
@@ -105,9 +108,12 @@ func (k mark) membersOf(servers []runtime.Server) []providers.Member {
 
 // fileServers returns how the file lists a backend's servers: without those that leave or that are not ours.
 func fileServers(servers []runtime.Server) []config.Server {
-	var out []config.Server
+	out := make([]config.Server, 0, len(servers))
 	for _, s := range servers {
-		if id, ours, _ := mark("").identify(s); ours && !isLeaving(s) {
+		if isLeaving(s) {
+			continue
+		}
+		if id, ours, _ := mark("").identify(s); ours {
 			out = append(out, config.Server{
 				Name: s.Name, ID: s.ID, Address: id.Address, Weight: max(s.Weight, 1), Drained: stateOf(s) == providers.Draining,
 			})

@@ -128,7 +128,8 @@ func (p *Provider) take(worker runtime.Worker, answers []runtime.Result) (liveSt
 	if err != nil {
 		return liveState{}, err
 	}
-	if err := p.base(generation); err != nil {
+	behind, err := p.base(generation)
+	if err != nil {
 		return liveState{}, err
 	}
 	p.generation = generation
@@ -149,9 +150,14 @@ func (p *Provider) take(worker runtime.Worker, answers []runtime.Result) (liveSt
 		if !live.backends[backend] {
 			continue
 		}
+		listed := p.model.Services[i].Servers
 		p.model.Services[i].Servers = fileServers(live.servers[backend])
+		behind = behind || !slices.Equal(listed, p.model.Services[i].Servers)
 		for _, server := range live.servers[backend] {
-			if _, ours, _ := mark("").identify(server); ours && isLeaving(server) {
+			if !isLeaving(server) {
+				continue
+			}
+			if _, ours, _ := mark("").identify(server); ours {
 				r := ref{backend, server.Name}
 				leaving[r] = p.leaving[r]
 			}
@@ -166,27 +172,35 @@ func (p *Provider) take(worker runtime.Worker, answers []runtime.Result) (liveSt
 	}
 	p.leaving = leaving
 	p.known = true
-	p.fileLater()
+	if behind {
+		p.fileLater()
+	}
 	return live, nil
 }
 
 // base chooses the file that describes the worker: the current one, or the backup when the worker still runs that
 // (a crash between writing and reloading), or, when neither has the worker's generation, the current one as a wish.
-func (p *Provider) base(generation string) error {
+//
+// It returns whether the current file has to be written anew, whatever the members are.
+func (p *Provider) base(generation string) (behind bool, err error) {
 	if p.cfg.Remote() {
 		p.model, p.inForce = config.File{Owner: p.owner}, false
-		return nil
+		return false, nil
 	}
 	text, current, err := p.readFile(p.files.Current)
 	if err != nil {
-		return err
-	}
-	backupText, backup, err := p.readFile(p.files.Backup)
-	if err != nil {
-		p.log.Warn("the backup is ignored", zap.String("file", p.files.BackupPath()), zap.Error(err))
-		backup = config.File{}
+		return false, err
 	}
 	model, loaded := current, text != nil && current.Generation.String() == generation
+	behind = !loaded || !p.isCurrent(text, current)
+	var backupText []byte
+	var backup config.File
+	if behind {
+		if backupText, backup, err = p.readFile(p.files.Backup); err != nil {
+			p.log.Warn("the backup is ignored", zap.String("file", p.files.BackupPath()), zap.Error(err))
+			backup = config.File{}
+		}
+	}
 	if !loaded && backup.Owner == p.owner && backup.Generation.String() == generation {
 		model, loaded, text = backup, true, backupText
 	}
@@ -211,12 +225,14 @@ func (p *Provider) base(generation string) error {
 			}
 		}
 	}
-	return nil
+	return behind, nil
 }
 
 // stateOf translates what was loaded.
 func (p *Provider) stateOf(live liveState) providers.State {
-	var state providers.State
+	state := providers.State{
+		Pools: make([]providers.Pool, 0, len(p.model.Services)), VirtualServers: make([]providers.VirtualServer, 0, len(p.model.Services)),
+	}
 	for _, service := range p.model.Services {
 		backend := service.Backend()
 		if !live.backends[backend] {
@@ -241,7 +257,10 @@ func (p *Provider) connections(ctx context.Context, s *runtime.Session, pools []
 	for _, pool := range pools {
 		draining := map[string]providers.MemberID{}
 		for _, m := range pool.Members {
-			if name, err := p.markIn(pool).name(m.ID()); err == nil && m.State == providers.Draining {
+			if m.State != providers.Draining {
+				continue
+			}
+			if name, err := p.markIn(pool).name(m.ID()); err == nil {
 				draining[name] = m.ID()
 			}
 		}
@@ -280,14 +299,18 @@ func (p *Provider) connections(ctx context.Context, s *runtime.Session, pools []
 // addHealth tells what the checks and an operator say of the members.
 func (p *Provider) addHealth(statuses map[providers.Key]map[providers.MemberID]providers.MemberStatus, pools []providers.Pool, live liveState) {
 	for _, pool := range pools {
-		for _, server := range live.servers[p.backendOf(pool)] {
+		servers, k := live.servers[p.backendOf(pool)], p.markIn(pool)
+		for _, server := range servers {
 			health, blocked := healthOf(server), isBlocked(server)
-			id, _, ok := p.markIn(pool).identify(server)
-			if !ok || isLeaving(server) || health == providers.HealthUnknown && !blocked {
+			if isLeaving(server) || health == providers.HealthUnknown && !blocked {
+				continue
+			}
+			id, _, ok := k.identify(server)
+			if !ok {
 				continue
 			}
 			if statuses[pool.Key] == nil {
-				statuses[pool.Key] = map[providers.MemberID]providers.MemberStatus{}
+				statuses[pool.Key] = make(map[providers.MemberID]providers.MemberStatus, len(servers))
 			}
 			status, known := statuses[pool.Key][id]
 			if !known {

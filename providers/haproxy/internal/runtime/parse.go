@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -145,45 +144,60 @@ func ParseServers(text string) ([]Server, error) {
 		return nil, fmt.Errorf("show servers state: format %.40q, know only 1", version)
 	}
 	header, rows, _ := strings.Cut(text, "\n")
-	columns, err := columnIndex(strings.TrimPrefix(header, "# "), " ",
-		"be_name", "srv_name", "srv_id", "srv_addr", "srv_port", "srv_admin_state", "srv_uweight", "srv_check_state",
-		"srv_op_state", "srv_check_result")
+	columns, err := columnIndex(strings.TrimPrefix(header, "# "), " ", serverColumns[:]...)
 	if err != nil {
 		return nil, fmt.Errorf("show servers state: %w", err)
 	}
-	servers := make([]Server, 0, strings.Count(rows, "\n"))
+	var at [len(serverColumns)]int
+	for i, name := range serverColumns {
+		at[i] = columns.at[name]
+	}
+	servers := make([]Server, 0, 1+strings.Count(rows, "\n"))
 	var fields []string
 	for line := range strings.Lines(rows) {
-		fields = slices.AppendSeq(fields[:0], strings.FieldsSeq(line))
-		if len(fields) == 0 {
+		if fields = splitBlanks(line, fields[:0]); len(fields) == 0 {
 			continue
 		}
 		if len(fields) < columns.min {
 			return nil, fmt.Errorf("show servers state: short line %.120q", line)
 		}
-		get := func(name string) string { return fields[columns.at[name]] }
-		number := func(name string) int {
-			n, e := strconv.Atoi(get(name))
-			if e != nil && err == nil {
-				err = fmt.Errorf("show servers state: %s: %w", name, e)
+		var numbers [len(serverColumns)]int
+		for i := firstNumber; i < len(at); i++ {
+			if numbers[i], err = strconv.Atoi(fields[at[i]]); err != nil {
+				return nil, fmt.Errorf("show servers state: %s: %w", serverColumns[i], err)
 			}
-			return n
 		}
 		s := Server{
-			Backend: get("be_name"), Name: get("srv_name"), ID: number("srv_id"),
-			Admin: number("srv_admin_state"), Weight: number("srv_uweight"), Check: number("srv_check_state"),
-			Operation: number("srv_op_state"), Result: number("srv_check_result"),
+			Backend: fields[at[0]], Name: fields[at[1]], ID: numbers[3], Admin: numbers[5], Weight: numbers[6], Check: numbers[7],
+			Operation: numbers[8], Result: numbers[9],
 		}
-		port := number("srv_port")
-		if err != nil {
-			return nil, err
-		}
-		if addr, e := netip.ParseAddr(get("srv_addr")); e == nil && port > 0 && port <= 65535 {
-			s.Address = netip.AddrPortFrom(addr, uint16(port))
+		if addr, e := netip.ParseAddr(fields[at[2]]); e == nil && numbers[4] > 0 && numbers[4] <= 65535 {
+			s.Address = netip.AddrPortFrom(addr, uint16(numbers[4]))
 		}
 		servers = append(servers, s)
 	}
 	return servers, nil
+}
+
+// serverColumns are the columns of `show servers state` that matter, those with numbers last.
+var serverColumns = [...]string{
+	"be_name", "srv_name", "srv_addr", "srv_id", "srv_port", "srv_admin_state", "srv_uweight", "srv_check_state", "srv_op_state", "srv_check_result",
+}
+
+const firstNumber = 3
+
+// splitBlanks appends the words of a line of ASCII to words.
+func splitBlanks(line string, words []string) []string {
+	for begin, i := 0, 0; i <= len(line); i++ {
+		if i < len(line) && line[i] > ' ' {
+			continue
+		}
+		if i > begin {
+			words = append(words, line[begin:i])
+		}
+		begin = i + 1
+	}
+	return words
 }
 
 // ParseSessions reads the server lines of `show stat <backend> 4 -1` and returns the current sessions of each server.

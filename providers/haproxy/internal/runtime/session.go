@@ -4,7 +4,6 @@
 package runtime
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -21,7 +20,6 @@ import (
 const (
 	windowCommands = 100
 	windowBytes    = 8 << 10
-	maxReply       = 256 << 20
 )
 
 // callTimeout bounds one Session call whose context has no earlier deadline.
@@ -51,7 +49,7 @@ func (e *RefusedError) Error() string {
 // with a look at the worker, in the same write: what a worker that is not stopping has answered, it has answered in force.
 type Session struct {
 	conn net.Conn
-	in   *bufio.Reader
+	in   replies
 	info Info
 }
 
@@ -74,7 +72,7 @@ func Begin(ctx context.Context, at Endpoint, reads []Command) (*Session, []Resul
 	if err != nil {
 		return nil, nil, err
 	}
-	s := &Session{conn: conn, in: bufio.NewReaderSize(conn, 64<<10)}
+	s := &Session{conn: conn, in: replies{from: conn}}
 	results, err := s.exchange(ctx, slices.Concat(greeting, reads, look))
 	if err == nil {
 		err = cmp.Or(results[0].Err, results[1].Err)
@@ -157,64 +155,41 @@ func (s *Session) exchange(ctx context.Context, commands []Command) ([]Result, e
 	defer stop()
 
 	results := make([]Result, 0, len(commands))
+	sent, unanswered := 0, 0 // commands, and bytes of those without an answer
 	var out bytes.Buffer
 	for len(results) < len(commands) {
 		if err := ctx.Err(); err != nil {
 			return results, err
 		}
-		out.Reset()
-		window := 0
-		for _, c := range commands[len(results):] {
-			if window == windowCommands || window > 0 && out.Len()+len(c.Text) >= windowBytes {
-				break
+		// The next half of a window leaves while HAProxy works on the one before.
+		if sent < len(commands) && sent-len(results) <= windowCommands/2 && unanswered <= windowBytes/2 {
+			out.Reset()
+			for _, c := range commands[sent:] {
+				if sent-len(results) == windowCommands || unanswered > 0 && unanswered+len(c.Text) >= windowBytes {
+					break
+				}
+				if err := c.valid(); err != nil {
+					return results, err
+				}
+				out.WriteString(c.Text)
+				out.WriteByte('\n')
+				sent, unanswered = sent+1, unanswered+len(c.Text)+1
 			}
-			if err := c.valid(); err != nil {
-				return results, err
+			if out.Len() > 0 {
+				if _, err := s.conn.Write(out.Bytes()); err != nil {
+					return results, fmt.Errorf("sending %q: %w", commands[len(results)].Text, err)
+				}
 			}
-			out.WriteString(c.Text)
-			out.WriteByte('\n')
-			window++
 		}
-		if _, err := s.conn.Write(out.Bytes()); err != nil {
-			return results, fmt.Errorf("sending %q: %w", commands[len(results)].Text, err)
+		c := commands[len(results)]
+		answer, err := s.in.next()
+		if err != nil {
+			return results, fmt.Errorf("waiting for the answer to %q: %w", c.Text, err)
 		}
-		for range window {
-			c := commands[len(results)]
-			answer, err := readReply(s.in)
-			if err != nil {
-				return results, fmt.Errorf("waiting for the answer to %q: %w", c.Text, err)
-			}
-			results = append(results, c.judge(answer))
-		}
+		unanswered -= len(c.Text) + 1
+		results = append(results, c.judge(answer))
 	}
 	return results, nil
-}
-
-// readReply reads one answer up to and including the prompt, "\n> ", and returns it without the prompt and without
-// surrounding newlines.
-func readReply(in *bufio.Reader) (string, error) {
-	var reply strings.Builder
-	for {
-		line, err := in.ReadSlice('\n')
-		reply.Write(line)
-		if reply.Len() > maxReply {
-			return "", fmt.Errorf("answer longer than %d bytes", maxReply)
-		}
-		if errors.Is(err, bufio.ErrBufferFull) {
-			continue // the rest of the line follows
-		}
-		if err != nil {
-			return "", err
-		}
-		next, err := in.Peek(2)
-		if err != nil {
-			return "", err
-		}
-		if string(next) == "> " {
-			_, _ = in.Discard(2)
-			return strings.Trim(reply.String(), "\n"), nil
-		}
-	}
 }
 
 // AskVariable asks for a variable of the worker's environment; Variable reads the answer.
