@@ -1,0 +1,185 @@
+package chaos
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nplbridge/nplbridge/agent/npl"
+)
+
+// member is what a load balancer lists for a Service.
+type member struct {
+	provider string
+	service  string
+	at       netip.AddrPort
+	protocol npl.Protocol
+	uid      string // of the Pod that it stands for
+	enabled  bool   // gets new connections
+}
+
+// String is the member as people read it.
+func (m member) String() string {
+	return fmt.Sprintf("%v/%s for Pod %s in %s of %s", m.at, m.protocol, m.uid, m.service, m.provider)
+}
+
+// pools are all members of all load balancers.
+func (s *site) pools(ctx context.Context) (all []member, err error) {
+	for _, read := range []func(context.Context) ([]member, error){s.haproxyMembers, s.aviMembers, s.bigipMembers} {
+		some, err := read(ctx)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	slices.SortFunc(all, func(x, y member) int {
+		return cmp.Or(cmp.Compare(x.provider, y.provider), cmp.Compare(x.service, y.service), x.at.Compare(y.at))
+	})
+	return all, nil
+}
+
+// runtime asks HAProxy itself, not through the relay.
+func (s *site) runtime(ctx context.Context, command string) (string, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", s.Lab.LoadBalancer().AdminSocket())
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return "", err
+	}
+	if _, err := fmt.Fprintln(conn, command); err != nil {
+		return "", err
+	}
+	out, err := io.ReadAll(conn)
+	return string(out), err
+}
+
+// The columns of "show servers state", HAProxy management guide, section 9.3.
+const (
+	columnBackend = 1
+	columnServer  = 3
+	columnAddress = 4
+	columnAdmin   = 6
+	columnWeight  = 7
+	columnPort    = 18
+
+	forcedMaintenance = 1
+)
+
+// haproxyMembers leaves out servers of weight 0 in maintenance: they are removed, and only wait to be deleted.
+func (s *site) haproxyMembers(ctx context.Context) (out []member, err error) {
+	text, err := s.runtime(ctx, "show servers state")
+	if err != nil {
+		return nil, fmt.Errorf("pools of HAProxy: %w", err)
+	}
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) <= columnPort {
+			continue
+		}
+		name, ours := strings.CutPrefix(f[columnBackend], "npl_b_"+namespace+"_")
+		admin, errAdmin := strconv.Atoi(f[columnAdmin])
+		at, errAt := netip.ParseAddrPort(net.JoinHostPort(f[columnAddress], f[columnPort]))
+		service, _, cut := strings.Cut(name, "_")
+		if !ours || !cut || service == foreignName || errAdmin != nil || errAt != nil {
+			continue
+		}
+		if admin&forcedMaintenance != 0 && f[columnWeight] == "0" {
+			continue
+		}
+		uid := f[columnServer][strings.LastIndexByte(f[columnServer], '_')+1:]
+		out = append(out, member{viaHAProxy, service, at, npl.TCP, uid, admin == 0})
+	}
+	return out, nil
+}
+
+func (s *site) aviMembers(ctx context.Context) (out []member, err error) {
+	var answer struct {
+		Results []struct {
+			Markers []struct {
+				Key    string
+				Values []string
+			}
+			Servers []struct {
+				IP           struct{ Addr netip.Addr }
+				Port         uint16
+				Enabled      *bool
+				ExternalUUID string `json:"external_uuid"`
+			}
+		}
+	}
+	content, err := s.avi.Administer(ctx, http.MethodGet, "/api/pool?page_size=200", nil)
+	if err == nil {
+		err = json.Unmarshal(content, &answer)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("pools of Avi: %w", err)
+	}
+	for _, p := range answer.Results {
+		for _, m := range p.Markers {
+			service, ours := strings.CutPrefix(strings.Join(m.Values, ""), namespace+"/")
+			if m.Key != "nplbridge-service" || !ours || service == foreignName {
+				continue
+			}
+			for _, server := range p.Servers {
+				out = append(out, member{viaAvi, service, netip.AddrPortFrom(server.IP.Addr, server.Port), npl.UDP, server.ExternalUUID[strings.LastIndexByte(server.ExternalUUID, ':')+1:], server.Enabled == nil || *server.Enabled})
+			}
+		}
+	}
+	return out, nil
+}
+
+func (s *site) bigipMembers(ctx context.Context) (out []member, err error) {
+	var answer struct {
+		Items []struct {
+			Metadata         []struct{ Name, Value string }
+			MembersReference struct {
+				Items []struct {
+					Name, Address, Session string
+					Metadata               []struct{ Name, Value string }
+				}
+			}
+		}
+	}
+	content, err := s.bigip.Administer(ctx, http.MethodGet, "/mgmt/tm/ltm/pool?expandSubcollections=true", nil)
+	if err == nil {
+		err = json.Unmarshal(content, &answer)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("pools of BIG-IP: %w", err)
+	}
+	for _, p := range answer.Items {
+		for _, m := range p.Metadata {
+			key, ours := strings.CutPrefix(m.Value, namespace+"/")
+			service, _, _ := strings.Cut(key, ":")
+			if m.Name != "nplbridge-key" || !ours || service == foreignName {
+				continue
+			}
+			for _, item := range p.MembersReference.Items {
+				at, err := netip.ParseAddrPort(net.JoinHostPort(item.Address, item.Name[strings.LastIndexAny(item.Name, ":.")+1:]))
+				if err != nil {
+					return nil, fmt.Errorf("member %s of BIG-IP: %w", item.Name, err)
+				}
+				enabled := item.Session == "monitor-enabled" || item.Session == "user-enabled"
+				of := member{viaBigIP, service, at, npl.UDP, "", enabled}
+				for _, mark := range item.Metadata {
+					if mark.Name == "nplbridge-member" {
+						of.uid = mark.Value[strings.LastIndexByte(mark.Value, ':')+1:]
+					}
+				}
+				out = append(out, of)
+			}
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,313 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nplbridge/nplbridge/e2e/chaos/ledger"
+	"github.com/nplbridge/nplbridge/e2e/lab"
+	"github.com/nplbridge/nplbridge/e2e/view"
+)
+
+// The settings that a run gives nplbridge. They are short, so that a run sees many of each.
+const (
+	coolDown  = 1500 * time.Millisecond
+	portRange = "61000-61031"
+	ports     = 32
+	resync    = 10 * time.Second
+	namespace = "chaos"
+	system    = "nplbridge-system"
+)
+
+// apart is by how much the times of two events that a watch shows may differ from those at which they happened, on a busy machine.
+const apart = 700 * time.Millisecond
+
+var chartValues = []string{
+	"agent.config.coolDown=" + coolDown.String(),
+	"agent.config.portRange=" + portRange,
+	"agent.config.withdrawGrace=1s",
+	"admissionPolicies.annotationWriters={nplbridge-lab-admin}",
+}
+
+// The providers of the one lbsync, and where their addresses come from.
+const (
+	viaHAProxy = "edge"
+	viaAvi     = "controller"
+	viaBigIP   = "device"
+
+	haproxyVIPs = "172.31.0.10-172.31.0.79"
+	aviVIPs     = "172.31.0.80-172.31.0.149"
+	bigipVIPs   = "172.31.0.150-172.31.0.219"
+)
+
+// site is a lab with everything that a run needs.
+type site struct {
+	view.View
+
+	out       io.Writer
+	random    func(int) int // of the action that runs
+	small     bool          // one Node, few Pods
+	avi       *lab.Beside
+	bigip     *lab.Beside
+	relays    map[string]*relay // by what lies behind: "api", "avi", "bigip", "admin", "master"
+	selection *ledger.Selection
+	tally     *ledger.Tally
+	watch     *watch
+	rules     *rules
+	excuses   excuses
+	baseline  resources
+	foreign   map[string]string
+	version   int // of the template of agents
+	auditRead int64
+}
+
+// newSite starts a lab with everything in it.
+func newSite(ctx context.Context, programs lab.Programs, small bool, out io.Writer) (_ *site, err error) {
+	nodes := 3
+	if small {
+		nodes = 1
+	}
+	l, err := lab.Start(ctx, lab.Options{Nodes: nodes, ReusePodIPs: true, Programs: programs, Progress: io.Discard})
+	if err != nil {
+		return nil, err
+	}
+	s := &site{
+		View: view.View{Lab: l, Namespace: namespace}, out: out, small: small,
+		relays: map[string]*relay{}, selection: ledger.NewSelection(), tally: ledger.NewTally(), foreign: map[string]string{},
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	if err := l.InstallChart(ctx, chartValues...); err != nil {
+		return nil, err
+	}
+	if err := l.StartLoadBalancer(ctx); err != nil {
+		return nil, err
+	}
+	for _, step := range []func(context.Context) error{
+		s.startSimulators, s.startRelays, s.configure, s.openRules, s.makeNamespace, s.seed, s.startWatch, s.deploy, s.startSampler,
+	} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func (s *site) close() error {
+	if s.watch != nil {
+		s.watch.stop()
+	}
+	for _, r := range s.relays {
+		r.close()
+	}
+	return s.Lab.Close()
+}
+
+func (s *site) say(format string, args ...any) { fmt.Fprintf(s.out, format+"\n", args...) }
+
+func (s *site) startSimulators(ctx context.Context) (err error) {
+	if s.avi, err = s.Lab.StartBeside(ctx, lab.Avi, aviVIPs); err != nil {
+		return err
+	}
+	s.bigip, err = s.Lab.StartBeside(ctx, lab.BigIP, "")
+	return err
+}
+
+// loadBalancerDir is the directory of HAProxy's and lbsync's files.
+func (s *site) loadBalancerDir() string { return filepath.Dir(s.Lab.LoadBalancer().AdminSocket()) }
+
+// startRelays puts a relay in front of everything that lbsync talks to, so that the way there can be cut, slowed down and made to fail.
+func (s *site) startRelays(ctx context.Context) error {
+	lb := s.Lab.LoadBalancer()
+	tcp := map[string]string{"api": strings.TrimPrefix(s.Lab.RESTConfig().Host, "https://"), "avi": s.avi.Address(), "bigip": s.bigip.Address()}
+	for name, target := range tcp {
+		r, err := newRelay(ctx, s.Lab, "tcp", "127.0.0.1:0", target)
+		if err != nil {
+			return fmt.Errorf("relay to %s: %w", name, err)
+		}
+		s.relays[name] = r
+	}
+	for name, target := range map[string]string{"admin": lb.AdminSocket(), "master": lb.MasterSocket()} {
+		r, err := newRelay(ctx, s.Lab, "unix", filepath.Join(s.loadBalancerDir(), "relay-"+name+".sock"), target)
+		if err != nil {
+			return fmt.Errorf("relay to %s: %w", name, err)
+		}
+		s.relays[name] = r
+	}
+	return nil
+}
+
+// configure makes the lab's lbsync drive all load balancers, through the relays.
+func (s *site) configure(ctx context.Context) error {
+	original, err := os.ReadFile(filepath.Join(s.loadBalancerDir(), "kubeconfig"))
+	if err != nil {
+		return err
+	}
+	kubeconfig := filepath.Join(s.loadBalancerDir(), "kubeconfig-relay")
+	through := strings.ReplaceAll(string(original), s.Lab.RESTConfig().Host, "https://"+s.relays["api"].address())
+	if err := os.WriteFile(kubeconfig, []byte(through), 0o600); err != nil {
+		return err
+	}
+	providers := []map[string]any{{"name": viaHAProxy, "kind": "haproxy", "haproxy": map[string]any{
+		"adminSocket": s.relays["admin"].address(), "masterSocket": s.relays["master"].address(),
+		"checkInterval": "1s", "connectTimeout": "1s", "minReloadInterval": "1s",
+	}}, {"name": viaAvi, "kind": "avi", "avi": s.avi.Settings(s.relays["avi"].address())},
+		{"name": viaBigIP, "kind": "bigip", "bigip": s.bigip.Settings(s.relays["bigip"].address())}}
+	pools := []map[string]any{
+		{"name": viaHAProxy, "ranges": []string{haproxyVIPs}, "providers": []string{viaHAProxy}},
+		{"name": viaBigIP, "ranges": []string{bigipVIPs}, "providers": []string{viaBigIP}},
+	}
+	return s.Lab.LoadBalancer().ConfigureLBSync(ctx,
+		"provider=", "providerName=", "kubeconfig="+kubeconfig, "providers="+text(providers), "addressPools="+text(pools),
+		"portRange="+portRange, "resync="+resync.String(), "drainLimit=20s", "guardHold=10s")
+}
+
+// text is a value as JSON, which YAML includes.
+func text(value any) string {
+	out, err := json.Marshal(value)
+	if err != nil {
+		panic(err) // maps and strings
+	}
+	return string(out)
+}
+
+// workload is a Deployment of echo servers; Services choose them by the label "app", or "color".
+type workload struct {
+	name     string
+	replicas int
+	labels   string // beside app
+	gates    string
+}
+
+// The Services, by the label of their Pods. Every load balancer has some; "dns" has none.
+var services = []string{"web", "api", "color", "dns", "dns-avi", "dns-bigip"}
+
+func (s *site) makeNamespace(ctx context.Context) error {
+	err := s.Lab.Apply(ctx, fmt.Sprintf(`apiVersion: v1
+kind: Namespace
+metadata: {name: %s, labels: {pod-security.kubernetes.io/enforce: privileged}}
+`, namespace))
+	if err != nil {
+		return err
+	}
+	return view.Poll(ctx, func() error { // without it a Pod is refused
+		_, err := s.Lab.Client().CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
+		return err
+	})
+}
+
+// deploy makes the Services and their Pods.
+func (s *site) deploy(ctx context.Context) error {
+	var manifest strings.Builder
+	for _, w := range s.workloads() {
+		manifest.WriteString(w.manifest())
+	}
+	manifest.WriteString(balanced("web", viaHAProxy, "{app: web}", tcpPorts, ""))
+	manifest.WriteString(balanced("api", viaHAProxy, "{app: api}", tcpPorts, ""))
+	manifest.WriteString(balanced("color", viaHAProxy, "{color: blue}", "[{name: http, port: 80, targetPort: http}]", ""))
+	manifest.WriteString(direct("dns", "{app: dns}"))
+	manifest.WriteString(balanced("dns-avi", viaAvi, "{app: dns}", udpPorts, "nplbridge.io/monitor: None"))
+	manifest.WriteString(balanced("dns-bigip", viaBigIP, "{app: dns}", udpPorts, "nplbridge.io/monitor: None"))
+	return s.Lab.Apply(ctx, manifest.String())
+}
+
+func (s *site) workloads() []workload {
+	if s.small {
+		return []workload{{name: "web", replicas: 2, gates: gateInPool}, {name: "api", replicas: 2}, {name: "blue", replicas: 1, labels: "color: blue"}, {name: "dns", replicas: 1}}
+	}
+	return []workload{
+		{name: "web", replicas: 4, gates: gateInPool}, {name: "api", replicas: 3, gates: gateChaos},
+		{name: "blue", replicas: 2, labels: "color: blue"}, {name: "green", replicas: 2, labels: "color: green"}, {name: "dns", replicas: 3},
+	}
+}
+
+// The readiness gates: that of lbsync, and one of our own, by which a Pod loses its readiness and gets it back.
+const (
+	conditionChaos = "chaos.nplbridge.io/ready"
+	gateInPool     = "{conditionType: nplbridge.io/in-pool}"
+	gateChaos      = "{conditionType: " + conditionChaos + "}"
+)
+
+const (
+	tcpPorts = "[{name: http, port: 80, targetPort: http}, {name: tcp, port: 90, targetPort: line}]"
+	udpPorts = "[{name: udp, port: 53, targetPort: datagram, protocol: UDP}]"
+)
+
+// manifest is that of Pods that go as careful ones do: no new work for 3 s before they are told to end, and old work finished after.
+func (w workload) manifest() string {
+	labels := "app: " + w.name
+	if w.labels != "" {
+		labels += ", " + w.labels
+	}
+	return fmt.Sprintf(`---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: %[1]s, namespace: %[2]s}
+spec:
+  replicas: %[3]d
+  strategy: {rollingUpdate: {maxUnavailable: 0, maxSurge: 2}}
+  selector: {matchLabels: {app: %[1]s}}
+  template:
+    metadata: {labels: {%[4]s}}
+    spec:
+      readinessGates: [%[5]s]
+%[6]s`, w.name, namespace, w.replicas, labels, w.gates, indent(podSpec, "      "))
+}
+
+const podSpec = `terminationGracePeriodSeconds: 15
+tolerations: [{operator: Exists}]
+containers:
+- name: echo
+  image: ghcr.io/nplbridge/echo:lab
+  args: [--linger=1s]
+  ports: [{name: http, containerPort: 8080}, {name: line, containerPort: 9090}, {name: datagram, containerPort: 9090, protocol: UDP}]
+  readinessProbe: {httpGet: {path: /healthz, port: http}, periodSeconds: 1}
+  lifecycle: {preStop: {sleep: {seconds: 3}}}
+  env:
+  - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+  - {name: POD_UID, valueFrom: {fieldRef: {fieldPath: metadata.uid}}}
+  - {name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+`
+
+func indent(text, by string) string {
+	return by + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n"+by) + "\n"
+}
+
+// balanced is the manifest of a Service behind a load balancer.
+func balanced(name, provider, selector, ports, annotations string) string {
+	return fmt.Sprintf(`---
+apiVersion: v1
+kind: Service
+metadata: {name: %s, namespace: %s, annotations: {%s}}
+spec:
+  type: LoadBalancer
+  loadBalancerClass: nplbridge.io/%s
+  allocateLoadBalancerNodePorts: false
+  selector: %s
+  ports: %s
+`, name, namespace, annotations, provider, selector, ports)
+}
+
+// direct is the manifest of a Service that only asks for node ports.
+func direct(name, selector string) string {
+	return fmt.Sprintf(`---
+apiVersion: v1
+kind: Service
+metadata: {name: %s, namespace: %s, annotations: {nodeportlocal.antrea.io/enabled: "true"}}
+spec:
+  selector: %s
+  ports: %s
+`, name, namespace, selector, udpPorts)
+}
