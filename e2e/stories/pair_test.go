@@ -1,6 +1,7 @@
 package stories
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -166,26 +167,27 @@ func (s *story) outage(_ *testscript.TestScript, args []string) (string, error) 
 	return out, err
 }
 
-// stop haproxy | stop lbsync ends it as a service manager would, and start begins again.
-func (s *story) stop(_ *testscript.TestScript, args []string) (string, error) {
-	switch args[0] {
-	case "haproxy":
-		s.Balancer().StopHAProxy()
-	case "lbsync":
-		s.Balancer().StopLBSync()
-	default:
-		return "", fmt.Errorf("stop: there is no component %q; use haproxy or lbsync", args[0])
+// service stop haproxy|lbsync ends it as a service manager would; service start haproxy|lbsync begins again, and waits until it is ready.
+func (s *story) service(_ *testscript.TestScript, args []string) (string, error) {
+	type unit struct {
+		stop  func()
+		start func() error
+		ready func(context.Context) error
 	}
-	return "", nil
-}
-
-func (s *story) start(_ *testscript.TestScript, args []string) (string, error) {
-	begin, ready := s.Balancer().StartHAProxy, s.Balancer().HAProxyReady
-	if args[0] == "lbsync" {
-		begin, ready = s.Balancer().StartLBSync, s.Balancer().LBSyncReady
+	b := s.Balancer()
+	u, ok := map[string]unit{
+		"haproxy": {b.StopHAProxy, b.StartHAProxy, b.HAProxyReady},
+		"lbsync":  {b.StopLBSync, b.StartLBSync, b.LBSyncReady},
+	}[args[1]]
+	if !ok {
+		return "", fmt.Errorf("service: there is no %q; use haproxy or lbsync", args[1])
 	}
-	if err := begin(); err != nil {
+	if args[0] == "stop" {
+		u.stop()
+		return "", nil
+	}
+	if err := u.start(); err != nil {
 		return "", err
 	}
-	return "", view.Poll(s.ctx, func() error { return ready(s.ctx) })
+	return "", view.Poll(s.ctx, func() error { return u.ready(s.ctx) })
 }
