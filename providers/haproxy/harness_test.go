@@ -180,6 +180,9 @@ func (b *balancer) run(commands ...string) []string {
 	var answers []string
 	for _, c := range commands {
 		results, err := s.Run(context.Background(), []runtime.Command{{Text: c}})
+		if errors.Is(err, runtime.ErrStale) && len(results) == 1 {
+			err = nil // so it is for a person, too
+		}
 		if err != nil {
 			b.t.Fatalf("%s: %v", c, err)
 		}

@@ -17,8 +17,7 @@ import (
 // silence is how many looks in a row nobody must answer to be news: a restart takes less.
 const silence = 3
 
-// sweepInterval is the time between two looks at the worker and at removed servers; a server is deleted when two looks
-// in a row saw it without a connection.
+// sweepInterval is the time between two looks at the worker and at removed servers.
 const sweepInterval = time.Second
 
 // keep does what nobody waits for: it writes the file some time after members changed, deletes removed servers, and tells
@@ -142,54 +141,5 @@ func (p *Provider) look(ctx context.Context) {
 	if now := s.Info(); !now.Stopping && p.stranger(now.Worker) && p.told != now.Worker {
 		p.told = now.Worker
 		p.tell()
-	}
-}
-
-// sweep looks at the removed servers and deletes those that have been without a connection for two looks.
-func (p *Provider) sweep(ctx context.Context) {
-	backends := map[string][]string{}
-	for r := range p.leaving {
-		backends[r.backend] = append(backends[r.backend], r.server)
-	}
-	err := p.withWorker(ctx, func(s *runtime.Session) error {
-		if p.stranger(s.Info().Worker) {
-			return nil // Observe finds what that one has of them
-		}
-		for backend, servers := range backends {
-			sessions, err := sessionsOf(ctx, s, backend)
-			if err != nil {
-				return err
-			}
-			var idle []ref
-			var commands []runtime.Command
-			for _, server := range servers {
-				r := ref{backend, server}
-				switch since, is := p.leaving[r]; {
-				case !is:
-				case sessions[server] > 0:
-					p.leaving[r] = time.Time{}
-				case since.IsZero():
-					p.leaving[r] = time.Now()
-				case time.Since(since) >= sweepInterval:
-					idle = append(idle, r)
-					commands = append(commands, runtime.DeleteServer(backend, server))
-				}
-			}
-			results, err := s.Run(ctx, commands)
-			if err != nil {
-				return err
-			}
-			for i, result := range results {
-				if result.Err == nil || refusalKind(result.Err) == providers.Conflict {
-					delete(p.leaving, idle[i])
-				} else {
-					p.leaving[idle[i]] = time.Now()
-				}
-			}
-		}
-		return nil
-	})
-	if err != nil && ctx.Err() == nil {
-		p.log.Debug("removed servers are looked at again later", zap.Error(err))
 	}
 }

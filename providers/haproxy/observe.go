@@ -253,45 +253,58 @@ func (p *Provider) stateOf(live liveState) providers.State {
 // connections counts the connections of the Draining members, those that old workers still carry included.
 func (p *Provider) connections(ctx context.Context, s *runtime.Session, pools []providers.Pool) (map[providers.Key]map[providers.MemberID]providers.MemberStatus, error) {
 	counts := map[providers.Key]map[providers.MemberID]providers.MemberStatus{}
-	var old []int
+	var keys []providers.Key
+	var draining []map[string]providers.MemberID // of each of keys, by the name of the server
+	var backends []string
+	var asks []runtime.Command
 	for _, pool := range pools {
-		draining := map[string]providers.MemberID{}
+		names := map[string]providers.MemberID{}
 		for _, m := range pool.Members {
 			if m.State != providers.Draining {
 				continue
 			}
 			if name, err := p.markIn(pool).name(m.ID()); err == nil {
-				draining[name] = m.ID()
+				names[name] = m.ID()
 			}
 		}
-		if len(draining) == 0 {
-			continue
+		if len(names) > 0 {
+			backend := p.backendOf(pool)
+			keys, draining, backends = append(keys, pool.Key), append(draining, names), append(backends, backend)
+			asks = append(asks, askSessions(backend))
 		}
-		if len(counts) == 0 && !p.cfg.Remote() {
-			var err error
-			if old, err = p.oldWorkers(ctx); err != nil {
-				return nil, p.classify("master socket "+p.cfg.MasterSocket, err)
-			}
+	}
+	if len(keys) == 0 {
+		return counts, nil
+	}
+	var old []int
+	if !p.cfg.Remote() {
+		var err error
+		if old, err = p.oldWorkers(ctx); err != nil {
+			return nil, p.classify("master socket "+p.cfg.MasterSocket, err)
 		}
-		backend := p.backendOf(pool)
-		sessions, err := sessionsOf(ctx, s, backend)
+	}
+	answers, err := s.Run(ctx, asks)
+	if err != nil {
+		return nil, err
+	}
+	for i, key := range keys {
+		sessions, err := sessionsIn(answers[i])
 		if err != nil {
 			return nil, err
 		}
-		count := map[providers.MemberID]providers.MemberStatus{}
-		for name, id := range draining {
-			count[id] = providers.MemberStatus{Connections: sessions[name]}
-		}
 		for _, pid := range old {
-			sessions, err := p.master.Sessions(ctx, pid, backend)
+			more, err := p.master.Sessions(ctx, pid, backends[i])
 			if err != nil {
 				return nil, p.classify("master socket "+p.cfg.MasterSocket, err)
 			}
-			for name, id := range draining {
-				count[id] = providers.MemberStatus{Connections: count[id].Connections + sessions[name]}
+			for name, n := range more {
+				sessions[name] += n
 			}
 		}
-		counts[pool.Key] = count
+		counts[key] = map[providers.MemberID]providers.MemberStatus{}
+		for name, id := range draining[i] {
+			counts[key][id] = providers.MemberStatus{Connections: sessions[name]}
+		}
 	}
 	return counts, nil
 }
@@ -322,14 +335,14 @@ func (p *Provider) addHealth(statuses map[providers.Key]map[providers.MemberID]p
 	}
 }
 
-// sessionsOf returns the current sessions of each server of a backend in the current worker.
-func sessionsOf(ctx context.Context, s *runtime.Session, backend string) (map[string]int, error) {
-	results, err := s.Run(ctx, []runtime.Command{runtime.Ask("show stat " + backend + " 4 -1")})
-	if err != nil {
-		return nil, err
+// askSessions asks for the current sessions of each server of a backend; sessionsIn reads the answer.
+func askSessions(backend string) runtime.Command {
+	return runtime.Ask("show stat " + backend + " 4 -1")
+}
+
+func sessionsIn(answer runtime.Result) (map[string]int, error) {
+	if answer.Err != nil {
+		return nil, answer.Err
 	}
-	if results[0].Err != nil {
-		return nil, results[0].Err
-	}
-	return runtime.ParseSessions(results[0].Text)
+	return runtime.ParseSessions(answer.Text)
 }

@@ -72,6 +72,8 @@ type Provider struct {
 	// parked are the servers that lbsync itself put into maintenance in the worker recalled. See maintenance.go.
 	parked   map[ref]bool
 	recalled runtime.Worker
+	features runtime.Features // of the worker asked
+	asked    runtime.Worker
 	alone    runtime.Worker // the worker that was seen without older ones beside it; zero is none
 	// carried are our servers in backends of others, by backend, that the worker before our last reload had.
 	carried    map[string][]runtime.Server

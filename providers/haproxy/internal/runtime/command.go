@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Expect says what HAProxy answers when it carried out a command. Anything else is a refusal, an empty answer
@@ -17,6 +18,7 @@ const (
 	Data                  // text without a severity mark
 	Added                 // "New server registered."
 	Deleted               // "Server deleted."
+	Done                  // "Done."
 	Notice                // nothing, or whatever is no error: 3.4 tells in words what became of a backend
 )
 
@@ -47,6 +49,8 @@ func (c Command) judge(answer string) Result {
 		accepted = strings.Contains(answer, "New server registered.")
 	case Notice:
 		accepted = answer == "" || marked && severity > 3 && !strings.Contains(answer, "Unknown")
+	case Done:
+		accepted = text == "Done."
 	case Deleted:
 		accepted = strings.Contains(answer, "Server deleted.")
 	}
@@ -114,6 +118,11 @@ func Weigh(backend, server string, weight int) Command {
 // ShutdownSessions closes the server's connections; it takes effect a moment later.
 func ShutdownSessions(backend, server string) Command {
 	return Command{Text: "shutdown sessions server " + backend + "/" + server}
+}
+
+// WaitRemovable waits until DeleteServer would succeed, at most for so long, a multiple of a millisecond. Since 3.0. The session waits with it.
+func WaitRemovable(backend, server string, most time.Duration) Command {
+	return Command{Text: fmt.Sprintf("wait %dms srv-removable %s/%s", most.Milliseconds(), backend, server), Expect: Done}
 }
 
 // DeleteServer removes a server that is in maintenance and has no connection.
