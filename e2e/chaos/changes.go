@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nplbridge/nplbridge/agent/npl"
 	"github.com/nplbridge/nplbridge/e2e/chaos/ledger"
 )
 
@@ -22,8 +23,8 @@ func changes() []action {
 		{"rollout", "a Deployment with the readiness gate is rolled", careful, rollout},
 		{"pod-crash", "a container is killed and started again", fault, podCrash},
 		{"readiness", "a Pod loses its readiness and gets it back, several times", careful, readiness},
-		{"label-edit", "a running Pod is taken out of its Service by a label", careful, labelEdit},
-		{"selector-edit", "a Service selects other Pods, then the first ones again", careful, selectorEdit},
+		{"label-edit", "a running Pod is taken out of its Service by a label", fault, labelEdit},
+		{"selector-edit", "a Service selects other Pods, then the first ones again", fault, selectorEdit},
 		{"service-type", "a Service leaves the load balancer and comes back", careful, serviceType},
 		{"service-port", "a Service gets one more port, and loses it", careful, servicePort},
 		{"service-annotation", "a Service balances by another algorithm", careful, serviceAnnotation},
@@ -80,25 +81,27 @@ func readiness(ctx context.Context, s *site, random *rand.Rand) (budget, error) 
 
 func labelEdit(ctx context.Context, s *site, random *rand.Rand) (budget, error) {
 	p := pick(random, s.podsOf("api"))
+	b := budget{"the Pod that was taken out, whose connections are cut", ofServices("api"), 2 * time.Second}
 	if err := s.patchPod(ctx, p.Name, object{"metadata": object{"labels": object{"app": "out"}}}); err != nil {
-		return nothing, err
+		return b, err
 	}
 	if err := sleep(ctx, 3*time.Second); err != nil { // the Pod goes on, and nobody should come any more
-		return nothing, err
+		return b, err
 	}
-	return nothing, s.deleteAll(ctx, "pod", p.Name)
+	return b, s.deleteAll(ctx, "pod", p.Name)
 }
 
 func selectorEdit(ctx context.Context, s *site, _ *rand.Rand) (budget, error) {
+	b := budget{"the Pods that were taken out, whose connections are cut", ofServices("color"), 2 * time.Second}
 	for _, color := range []string{"green", "blue"} {
 		if err := s.patchService(ctx, "color", object{"spec": object{"selector": object{"color": color}}}); err != nil {
-			return nothing, err
+			return b, err
 		}
 		if err := s.rest(ctx); err != nil {
-			return nothing, err
+			return b, err
 		}
 	}
-	return nothing, nil
+	return b, nil
 }
 
 // extra is a Service of the Pods of "api" that only some actions have.
@@ -255,12 +258,20 @@ func (s *site) running(ctx context.Context, name string) (p *corev1.Pod, err err
 	return p, err
 }
 
-// many is how many node ports the Pod that uses them up asks for: fewer than the range has, more than are free twice.
-const many = 20
-
-// exhaustion makes two Pods that each want most of the range: one has to wait until the other is gone and its ports have cooled.
+// exhaustion makes two Pods that each want all node ports but one that are left on a Node: one has to wait until the other is gone and its
+// ports have cooled.
 func exhaustion(ctx context.Context, s *site, random *rand.Rand) (budget, error) {
 	node := pick(random, s.Lab.Nodes())
+	programmed, err := s.rules.of(node)
+	if err != nil {
+		return nothing, err
+	}
+	many := ports - 1
+	for port := range programmed {
+		if port.protocol == npl.TCP && port.family == npl.IPv4 {
+			many--
+		}
+	}
 	var list []string
 	for n := range many {
 		list = append(list, fmt.Sprintf("{name: p%d, port: %d, targetPort: %d}", n, 10000+n, 10000+n))

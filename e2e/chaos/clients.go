@@ -12,6 +12,7 @@ import (
 	"net/http/httptrace"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nplbridge/nplbridge/agent/npl"
@@ -23,7 +24,7 @@ import (
 const (
 	pause       = 20 * time.Millisecond // between two requests of a client
 	patience    = 5 * time.Second       // for an answer
-	udpPatience = time.Second
+	udpPatience = 4 * time.Second
 	// connectionAge is how old a client lets a TCP connection of its own protocol become, and a UDP flow. It is less than preStop lets a Pod
 	// go on: the protocol has no way to say that a server is about to leave.
 	connectionAge = time.Second
@@ -51,6 +52,7 @@ type client struct {
 	lines   *bufio.Reader
 	opened  time.Time
 	turn    int
+	began   atomic.Int64 // when the request under way was begun, in nanoseconds; 0 between two
 }
 
 // clients are all of a run, and the kinds of which none may be without an answer.
@@ -78,11 +80,26 @@ func (s *site) clients() (all []*client, kinds []string) {
 func (s *site) startClients(ctx context.Context) (kinds []string, stop func()) {
 	running, cancel := context.WithCancel(ctx)
 	all, kinds := s.clients()
+	s.asking = all
 	var group sync.WaitGroup
 	for _, c := range all {
 		group.Go(func() { c.run(running) })
 	}
 	return kinds, func() { cancel(); group.Wait() }
+}
+
+// ended waits until every request that was begun before a time has ended, one way or the other.
+func (s *site) ended(ctx context.Context, before time.Time) error {
+	under := func(c *client) bool {
+		began := c.began.Load()
+		return began != 0 && began < before.UnixNano()
+	}
+	for slices.ContainsFunc(s.asking, under) {
+		if err := sleep(ctx, pause); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *client) run(ctx context.Context) {
@@ -98,12 +115,14 @@ func (c *client) run(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
+		c.began.Store(time.Now().UnixNano())
 		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 		if r := c.ask(asking, c); r.Target != "" {
 			r.Kind, r.Service = c.kind, c.service
 			c.site.tally.Add(r)
 		}
 		cancel()
+		c.began.Store(0)
 	}
 }
 

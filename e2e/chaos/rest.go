@@ -377,6 +377,26 @@ func (s *site) resources(ctx context.Context) (resources, error) {
 	return out, nil
 }
 
+// nothingCools waits until no node port cools, waits for a load balancer or is missing anywhere: what was given up is free again.
+func (s *site) nothingCools(ctx context.Context) error {
+	none := []string{"npl_agent_ports_cooling", "npl_agent_ports_unconfirmed", "npl_agent_ports_missing"}
+	return poll(ctx, func() error {
+		for _, node := range s.Lab.Nodes() {
+			text, err := s.agentMetrics(ctx, node)
+			if err != nil {
+				return err
+			}
+			for line := range strings.Lines(text) {
+				name, value, _ := strings.Cut(strings.TrimSpace(line), "} ")
+				if family, _, _ := strings.Cut(name, "{"); slices.Contains(none, family) && value != "0" {
+					return fmt.Errorf("npl-agent on %s: %s} is %s", node, name, value)
+				}
+			}
+		}
+		return nil
+	})
+}
+
 func (s *site) agentMetrics(ctx context.Context, node string) (string, error) {
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 		return s.Lab.Dial(ctx, node, network, address)

@@ -134,6 +134,7 @@ func (s *site) act(ctx context.Context, r *Report, step script.Step, began time.
 	all := actions()
 	a := all[slices.IndexFunc(all, func(a action) bool { return a.name == step.Action })]
 	from := time.Now()
+	s.say("%7.1f s  %s: %s", time.Since(began).Seconds(), script.Format([]script.Step{step}), a.doc)
 	b, err := a.do(ctx, s, step.Random())
 	if err != nil {
 		failures = append(failures, fmt.Sprintf("%s could not be done: %v", a.name, err))
@@ -141,12 +142,15 @@ func (s *site) act(ctx context.Context, r *Report, step script.Step, began time.
 	if err := s.rest(ctx); err != nil {
 		failures = append(failures, err.Error())
 	}
-	time.Sleep(2 * pause) // what follows from the last change has reached the watch
-	requests := s.tally.Take()
+	until := time.Now()
+	if err := s.ended(ctx, until); err != nil {
+		failures = append(failures, err.Error())
+	}
+	requests := s.tally.Take(until)
 	lost := ledger.Lost(requests)
 	l := line{a.name, time.Since(from), len(requests), lost.Failed, lost.Window}
 	r.Lines = append(r.Lines, l)
-	s.say("%7.1f s  %-20s %6.1f s  %5d requests, %d failed%s", time.Since(began).Seconds(), script.Format([]script.Step{step}), l.took.Seconds(), l.requests, l.failed, window(lost))
+	s.say("           %5.1f s, %d requests, %d failed%s", l.took.Seconds(), l.requests, l.failed, window(lost))
 	failures = append(failures, b.over(requests)...)
 	failures = append(failures, s.judge(r, requests)...)
 	return append(failures, s.watch.take()...)
@@ -187,7 +191,10 @@ func (s *site) final(ctx context.Context, r *Report, kinds []string, whole bool)
 	if err := s.rest(ctx); err != nil {
 		failures = append(failures, "at the end: "+err.Error())
 	}
-	failures = append(failures, nothing.over(s.tally.Take())...)
+	if err := s.nothingCools(ctx); err != nil {
+		failures = append(failures, "at the end: "+err.Error())
+	}
+	failures = append(failures, nothing.over(s.tally.Take(time.Now()))...)
 	failures = append(failures, s.watch.take()...)
 	s.finish(r)
 	if !whole {

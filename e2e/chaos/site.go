@@ -61,6 +61,7 @@ type site struct {
 	relays    map[string]*relay // by what lies behind: "api", "avi", "bigip", "admin", "master"
 	selection *ledger.Selection
 	tally     *ledger.Tally
+	asking    []*client
 	watch     *watch
 	rules     *rules
 	excuses   excuses
@@ -217,7 +218,9 @@ func (s *site) deploy(ctx context.Context) error {
 	manifest.WriteString(balanced("web", viaHAProxy, "{app: web}", tcpPorts, ""))
 	manifest.WriteString(balanced("api", viaHAProxy, "{app: api}", tcpPorts, ""))
 	manifest.WriteString(balanced("color", viaHAProxy, "{color: blue}", "[{name: http, port: 80, targetPort: http}]", ""))
-	manifest.WriteString(direct("dns", "{app: dns}"))
+	manifest.WriteString(direct("dns", "{app: dns}", udpPorts))
+	// Pods of both colors have node ports, whichever the Service "color" selects: what a careful operator sees to before the switch.
+	manifest.WriteString(direct("palette", "{palette: mixed}", "[{name: http, port: 80, targetPort: http}]"))
 	manifest.WriteString(balanced("dns-avi", viaAvi, "{app: dns}", udpPorts, "nplbridge.io/monitor: None"))
 	manifest.WriteString(balanced("dns-bigip", viaBigIP, "{app: dns}", udpPorts, "nplbridge.io/monitor: None"))
 	return s.Lab.Apply(ctx, manifest.String())
@@ -225,11 +228,11 @@ func (s *site) deploy(ctx context.Context) error {
 
 func (s *site) workloads() []workload {
 	if s.small {
-		return []workload{{name: "web", replicas: 2, gates: gateInPool}, {name: "api", replicas: 2}, {name: "blue", replicas: 1, labels: "color: blue"}, {name: "dns", replicas: 1}}
+		return []workload{{name: "web", replicas: 2, gates: gateInPool}, {name: "api", replicas: 2}, {name: "blue", replicas: 1, labels: "color: blue, palette: mixed"}, {name: "dns", replicas: 1}}
 	}
 	return []workload{
 		{name: "web", replicas: 4, gates: gateInPool}, {name: "api", replicas: 3, gates: gateChaos},
-		{name: "blue", replicas: 2, labels: "color: blue"}, {name: "green", replicas: 2, labels: "color: green"}, {name: "dns", replicas: 3},
+		{name: "blue", replicas: 2, labels: "color: blue, palette: mixed"}, {name: "green", replicas: 2, labels: "color: green, palette: mixed"}, {name: "dns", replicas: 3},
 	}
 }
 
@@ -301,7 +304,7 @@ spec:
 }
 
 // direct is the manifest of a Service that only asks for node ports.
-func direct(name, selector string) string {
+func direct(name, selector, ports string) string {
 	return fmt.Sprintf(`---
 apiVersion: v1
 kind: Service
@@ -309,5 +312,5 @@ metadata: {name: %s, namespace: %s, annotations: {nodeportlocal.antrea.io/enable
 spec:
   selector: %s
   ports: %s
-`, name, namespace, selector, udpPorts)
+`, name, namespace, selector, ports)
 }

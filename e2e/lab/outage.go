@@ -30,3 +30,6 @@ func (l *Lab) RecoverControlPlane(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Built are the programs that Contain has built, for labs in which some of them are to be others.
+func Built() (Programs, error) { return builtPrograms() }

@@ -39,13 +39,20 @@ func (t *Tally) Add(r Request) {
 	t.pending = append(t.pending, r)
 }
 
-// Take returns what was added since the last time.
-func (t *Tally) Take() []Request {
+// Take returns what was sent before a time, and not taken before.
+func (t *Tally) Take(before time.Time) (taken []Request) {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
-	out := t.pending
-	t.pending = nil
-	return out
+	var rest []Request
+	for _, r := range t.pending {
+		if r.Sent.Before(before) {
+			taken = append(taken, r)
+		} else {
+			rest = append(rest, r)
+		}
+	}
+	t.pending = rest
+	return taken
 }
 
 // Answered returns the number of answers by client kind.

@@ -23,11 +23,14 @@ func TestLost(t *testing.T) {
 
 func TestTally(t *testing.T) {
 	tally := NewTally()
-	tally.Add(Request{Kind: "tcp"})
-	tally.Add(Request{Kind: "tcp", Err: "no"})
-	tally.Add(Request{Kind: "udp"})
-	if got := tally.Take(); len(got) != 3 || len(tally.Take()) != 0 {
-		t.Errorf("took %v", got)
+	tally.Add(Request{Kind: "tcp", Sent: second(1)})
+	tally.Add(Request{Kind: "tcp", Sent: second(2), Err: "no"})
+	tally.Add(Request{Kind: "udp", Sent: second(3)})
+	if got := tally.Take(second(3)); len(got) != 2 {
+		t.Errorf("took %v, want what was sent before", got)
+	}
+	if got := tally.Take(second(9)); len(got) != 1 || len(tally.Take(second(9))) != 0 {
+		t.Errorf("took %v, want the rest, once", got)
 	}
 	if got := tally.Answered(); got["tcp"] != 1 || got["udp"] != 1 {
 		t.Errorf("answered %v", got)
