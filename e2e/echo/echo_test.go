@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pires/go-proxyproto"
 )
 
 var testIdentity = Identity{Pod: "web-1", UID: "u1", Node: "node-1"}
@@ -51,6 +53,32 @@ func decode(t *testing.T, line []byte) Reply {
 		t.Fatalf("reply %q: %v", line, err)
 	}
 	return r
+}
+
+// TestClientOfAProxy: who a load balancer says its client is, is the peer.
+func TestClientOfAProxy(t *testing.T) {
+	s, _, stop := start(t, Config{HTTP: "127.0.0.1:0"}, time.After)
+	defer stop() //nolint:errcheck // another test's
+	conn, err := net.Dial("tcp", s.Addr("http").String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	client := netip.MustParseAddrPort("192.0.2.7:4711")
+	header := proxyproto.HeaderProxyFromAddrs(2, net.TCPAddrFromAddrPort(client), conn.RemoteAddr())
+	if _, err := header.WriteTo(conn); err != nil {
+		t.Fatal(err)
+	}
+	io.WriteString(conn, "GET / HTTP/1.1\r\nHost: echo\r\n\r\n")
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, _ := io.ReadAll(res.Body)
+	if r := decode(t, body); r.Peer != client {
+		t.Errorf("the peer is %v, want %v", r.Peer, client)
+	}
 }
 
 func TestEachProtocolTellsWhoAnsweredAndWhoAsked(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/netip"
 	"time"
+
+	"github.com/pires/go-proxyproto"
 )
 
 type httpPart struct {
@@ -29,8 +31,12 @@ func (s *Server) listenHTTP(ctx context.Context, address string) (part, net.Addr
 		w.Write([]byte("ok\n")) //nolint:errcheck // the client went away
 	})
 	server := &http.Server{Handler: s.closeWhenDraining(mux), ReadHeaderTimeout: 10 * time.Second}
-	return &httpPart{server, l}, l.Addr(), nil
+	// A load balancer may say by the PROXY protocol who its client is; the peer is that client then.
+	listener := &proxyproto.Listener{Listener: l, ReadHeaderTimeout: 10 * time.Second, ConnPolicy: headerIfAny}
+	return &httpPart{server, listener}, l.Addr(), nil
 }
+
+func headerIfAny(proxyproto.ConnPolicyOptions) (proxyproto.Policy, error) { return proxyproto.USE, nil }
 
 // closeWhenDraining asks clients to open no more requests on a connection once the server was told to stop. Setting
 // the header is gentler than http.Server.SetKeepAlivesEnabled, which drops idle connections a client may just be using.
