@@ -17,7 +17,7 @@ const module = "github.com/nplbridge/nplbridge/"
 // needLab reports whether the tests of a package need the lab's programs: it starts labs, or is a part of them.
 func needLab(pkg string) bool {
 	path := strings.TrimPrefix(pkg, module)
-	return slices.Contains([]string{"e2e/chart", "e2e/cmd/lab", "e2e/lab", "e2e/remote", "e2e/stories"}, path) || strings.HasPrefix(path, "e2e/lab/")
+	return slices.Contains([]string{"e2e/chart", "e2e/chart/proof", "e2e/cmd/lab", "e2e/lab", "e2e/remote", "e2e/stories"}, path) || strings.HasPrefix(path, "e2e/lab/")
 }
 
 // fastStages leave the race detector out: it doubles the time to build and to run.

@@ -119,9 +119,13 @@ func (l *Lab) Apply(ctx context.Context, yaml string) error {
 
 // Helm runs helm as administrator and returns its standard output.
 func (l *Lab) Helm(ctx context.Context, args ...string) (string, error) {
+	return output(l.helm(ctx, args...), "helm "+strings.Join(args, " "))
+}
+
+func (l *Lab) helm(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := l.Command(ctx, "", append([]string{l.options.Programs.Helm}, args...)...)
 	cmd.Env = append(cmd.Env, "HELM_CACHE_HOME="+workDir+"/helm", "HELM_CONFIG_HOME="+workDir+"/helm", "HELM_DATA_HOME="+workDir+"/helm")
-	return output(cmd, "helm "+strings.Join(args, " "))
+	return cmd
 }
 
 func output(cmd *exec.Cmd, what string) (string, error) {

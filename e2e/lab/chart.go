@@ -52,9 +52,9 @@ func (l *Lab) ApplyChart(ctx context.Context, values ...string) error {
 
 // UninstallChart takes the chart away, and returns what helm and the chart's hook have said.
 func (l *Lab) UninstallChart(ctx context.Context) (string, error) {
-	out, err := l.Helm(ctx, "uninstall", release, "--namespace", systemNamespace, "--wait", "--timeout", "5m")
+	out, err := l.helm(ctx, "uninstall", release, "--namespace", systemNamespace, "--wait", "--timeout", "5m").CombinedOutput()
 	if err != nil {
-		return out, fmt.Errorf("uninstall the chart: %w", err)
+		return "", fmt.Errorf("uninstall the chart: %w\n%s", err, out)
 	}
-	return out, nil
+	return string(out), nil
 }
