@@ -306,35 +306,6 @@ func TestOnlyTheLogLevelRestartsNothing(t *testing.T) {
 	}
 }
 
-func TestSchemaRefuses(t *testing.T) {
-	for set, want := range map[string]string{
-		"agent.config.coolDown=60":        "/agent/config/coolDown",
-		"agent.config.cooldown=60s":       "cooldown",
-		"agent.config.portRange=61000":    "/agent/config/portRange",
-		"lbsync.config.provider=nginx":    "/lbsync/config/provider",
-		"lbsync.placement=somewhere":      "/lbsync/placement",
-		"addressPools={not an address}":   "/addressPools/0",
-		"addressPools[0].name=p":          "/addressPools",
-		"lbsync.config.statusAddress=:1":  "/lbsync/config/statusAddress",
-		"serviceType=Ingress":             "/serviceType",
-		"agnet.enabled=false":             "agnet",
-		"lbsync.config.providerName=A_B":  "/lbsync/config/providerName",
-		"lbsync.config.haproxy.binary=no": "binary",
-
-		"lbsync.config.avi.url=http://a":         "/lbsync/config/avi/url",
-		"lbsync.config.avi.rate=0":               "/lbsync/config/avi/rate",
-		"lbsync.config.avi.password=p":           "password",
-		"lbsync.config.avi.passwordFile=p":       "/lbsync/config/avi/passwordFile",
-		"lbsync.config.bigip.urls={a}":           "/lbsync/config/bigip/urls/0",
-		"lbsync.config.bigip.routeDomain=x":      "/lbsync/config/bigip/routeDomain",
-		"lbsync.config.bigip.foreignMembers=ask": "/lbsync/config/bigip/foreignMembers",
-	} {
-		if out, err := template(t, set); err == nil || !strings.Contains(out, want) {
-			t.Errorf("--set %s: %v, the message does not name %s:\n%.300s", set, err, want, out)
-		}
-	}
-}
-
 func TestLongNames(t *testing.T) {
 	for _, o := range render(t, "fullnameOverride="+strings.Repeat("n", 80)) {
 		m, err := meta.Accessor(o)

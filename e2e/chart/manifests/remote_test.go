@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 )
 
 // lbsync of a load balancer elsewhere needs no HAProxy, no Node's network and no root; the files that its settings name are in its Secret.
@@ -95,5 +96,80 @@ func TestRemoteNeeds(t *testing.T) {
 	}
 	if out, err := template(t, append(slices.Clone(aviValues[:3]), "lbsync.config.avi.passwordFile=/p", "lbsync.config.avi.caFile=")...); err != nil {
 		t.Errorf("files from elsewhere: %v\n%s", err, out)
+	}
+}
+
+// Several load balancers: each has its own settings, and files of its own Secret that these name.
+func TestProviders(t *testing.T) {
+	pod := embeddedOf(t, mixedRecords()...).Spec.Template.Spec // all in the DaemonSet's lbsync, so that one of them writes Services
+	settings := settingsOf(t, "nplbridge-lbsync", mixedRecords()...)
+	for _, key := range []string{"provider", "providerName", "avi", "bigip", "haproxy"} {
+		if _, has := settings[key]; has {
+			t.Errorf("setting %s is there beside providers", key)
+		}
+	}
+	records := settings["providers"].([]any)
+	nodes, core := records[0].(map[string]any), records[1].(map[string]any)
+	haproxy := nodes["haproxy"].(map[string]any)
+	if nodes["name"] != "nodes" || nodes["kind"] != "haproxy" || haproxy["checkInterval"] != "2s" || haproxy["nodeAddresses"] != true || haproxy["dir"] == nil {
+		t.Errorf("HAProxy: %v", nodes)
+	}
+	avi := core["avi"].(map[string]any)
+	for key, want := range map[string]any{
+		"tenant": "shop", "cloud": "Default-Cloud", "url": "https://avi:8443", "passwordFile": "/etc/nplbridge/core/password", "caFile": "/etc/nplbridge/core/ca.crt", "tokenFile": "",
+	} {
+		if avi[key] != want {
+			t.Errorf("avi.%s is %v, want %v", key, avi[key], want)
+		}
+	}
+	if _, has := core["existingSecret"]; has {
+		t.Error("existingSecret is no setting of lbsync")
+	}
+	files := map[string][]string{}
+	for _, v := range pod.Volumes {
+		if v.Name == "settings" {
+			for _, s := range v.Projected.Sources {
+				if s.Secret != nil {
+					for _, item := range s.Secret.Items {
+						files[s.Secret.Name] = append(files[s.Secret.Name], item.Path)
+					}
+				}
+			}
+		}
+	}
+	if diff := cmp.Diff(map[string][]string{"core-account": {"core/password", "core/token", "core/ca.crt"}}, files); diff != "" {
+		t.Errorf("Secrets: -want +got:\n%s", diff)
+	}
+	alone := aloneOf(t, remoteRecords()...).Spec.Template.Spec
+	hardened(t, alone, "lbsync")
+	if alone.HostNetwork || !*alone.SecurityContext.RunAsNonRoot {
+		t.Errorf("%+v", alone.SecurityContext)
+	}
+}
+
+// A NetworkPolicy of the Deployment opens what lbsync needs: the ports are those of the load balancers' URLs.
+func TestNetworkPolicy(t *testing.T) {
+	policy := named[*networkingv1.NetworkPolicy](t, render(t, combinations["network policy"]...), "nplbridge-lbsync")
+	selects(t, policy.Spec.PodSelector.MatchLabels, aloneOf(t, combinations["network policy"]...).Spec.Template.Labels)
+	var got []string
+	for _, rule := range policy.Spec.Egress {
+		var to, ports []string
+		for _, peer := range rule.To {
+			to = append(to, peer.IPBlock.CIDR)
+		}
+		for _, p := range rule.Ports {
+			ports = append(ports, string(*p.Protocol)+" "+p.Port.String())
+		}
+		got = append(got, strings.Join(to, ",")+" "+strings.Join(ports, ","))
+	}
+	want := []string{"192.0.2.1/32 TCP 443,TCP 6443", "192.0.2.2/32,2001:db8::2/128 TCP 8443,TCP 443", " UDP 53,TCP 53"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("egress: -want +got:\n%s", diff)
+	}
+	if len(policy.Spec.PolicyTypes) != 2 || len(policy.Spec.Ingress) != 1 || policy.Spec.Ingress[0].Ports[0].Port.String() != "probes" {
+		t.Errorf("%+v", policy.Spec)
+	}
+	if _, has := find[*networkingv1.NetworkPolicy](render(t, "lbsync.networkPolicy.enabled=true"), "nplbridge-lbsync"); has {
+		t.Error("a NetworkPolicy for Pods on the Node's network does nothing")
 	}
 }

@@ -12,6 +12,7 @@ for each family, since VRRP knows one. The first address goes into the advertise
 global_defs {
     vrrp_version 3
     script_user root
+    enable_script_security
 }
 vrrp_script haproxy {
     script {{ $own.check | quote }}

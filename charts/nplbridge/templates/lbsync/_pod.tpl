@@ -134,7 +134,8 @@ spec:
       securityContext:
         allowPrivilegeEscalation: false
         readOnlyRootFilesystem: true
-        capabilities: {drop: [ALL], add: [NET_ADMIN, NET_RAW]} # addresses on the interface; VRRP
+        # Addresses on the interface; VRRP; and it starts its check only after setgroups, or else takes HAProxy for well without asking.
+        capabilities: {drop: [ALL], add: [NET_ADMIN, NET_RAW, SETGID]}
       volumeMounts:
         - {name: keepalived, mountPath: /etc/keepalived, readOnly: true}
         - {name: keepalived-run, mountPath: /run/keepalived}
