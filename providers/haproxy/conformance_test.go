@@ -19,7 +19,13 @@ import (
 // TestConformance judges the provider with the real haproxy by the rules of all providers.
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	conformance(t, func(*balancer) {})
+	t.Run("reloads", func(t *testing.T) { conformance(t, func(*balancer) {}) })
+	t.Run("open ports", func(t *testing.T) { // after it: they share the members' addresses
+		conformance(t, func(b *balancer) {
+			first, second := b.vips[0].String(), b.vips[1].String()
+			b.cfg.OpenPorts = []string{first + ":80-90", first + ":8000-8120", second + ":8000-8120"}
+		})
+	})
 }
 
 // conformance does so with a haproxy that was adjusted.

@@ -45,6 +45,8 @@ const nearlyFull = 90
 type doctor struct {
 	cfg   Config
 	found []Finding
+	// version is the program's.
+	version string
 }
 
 func (d *doctor) say(check string, level Level, advice, format string, args ...any) {
@@ -64,6 +66,10 @@ func Doctor(ctx context.Context, cfg Config) []Finding {
 		return d.found
 	}
 	d.say("command line", Good, "", "%s: haproxy %s, worker %d", i.Socket, i.Version, i.Worker)
+	if d.version != "" && d.version != i.Version {
+		d.say("program", Warning, "restart haproxy once, or set haproxy.binary to the program that runs; a reload keeps the old one's master",
+			"%s is %s, and %s runs", cfg.Binary, d.version, i.Version)
+	}
 	for _, what := range slices.Sorted(maps.Keys(i.unread)) {
 		d.say(what, Failure, "compare the path with haproxy's -S and -f, and give lbsync's user the rights", "%s", i.unread[what])
 	}
@@ -72,6 +78,8 @@ func Doctor(ctx context.Context, cfg Config) []Finding {
 		d.processes(i)
 		d.generation(i)
 		d.binds(i)
+		d.openPorts(i)
+		d.descriptors(i)
 	}
 	d.limits(i)
 	d.members(i)
@@ -108,6 +116,9 @@ func (d *doctor) binary(ctx context.Context) {
 	}
 	first, _, _ := strings.Cut(string(out), "\n")
 	d.say(check, Good, "", "%s", first)
+	if words := strings.Fields(first); len(words) > 2 {
+		d.version = words[2]
+	}
 	for _, file := range d.cfg.ConfigFiles {
 		if f, err := os.Open(file); err != nil {
 			d.say("configuration", Failure, "haproxy -c has to read it with lbsync's rights", "%v", err)
@@ -192,6 +203,65 @@ func (d *doctor) generation(i Inspection) {
 		d.say("generation", Failure, "start haproxy with -f "+d.cfg.Dir, "the worker has not loaded our file")
 	default:
 		d.say("generation", Warning, "lbsync reloads soon; if it does not, its log says why", "the worker has %s, the file %s", i.Generation, i.FileGeneration)
+	}
+}
+
+// openPorts looks which of the open ports are open.
+func (d *doctor) openPorts(i Inspection) {
+	const check = "open ports"
+	wanted, err := config.ParseOpenPorts(d.cfg.OpenPorts)
+	if err != nil || len(wanted) == 0 && len(i.file.Open) == 0 {
+		return
+	}
+	own := map[netip.AddrPort]bool{}
+	for _, service := range i.file.Services {
+		for _, at := range service.Binds() {
+			own[at] = own[at] || service.Spare == ""
+		}
+	}
+	closed := config.Without(wanted, func(at netip.AddrPort) bool { return own[at] || i.file.IsOpen(at) })
+	level, advice := Good, ""
+	open, shut, twice, known := 0, 0, 0, process.Listeners()
+	for _, bind := range closed {
+		shut += bind.Ports()
+	}
+	for _, bind := range i.file.Open {
+		open += bind.Ports()
+		for port := int(bind.First); port <= int(bind.Last); port++ {
+			if known[netip.AddrPortFrom(bind.Addr, uint16(port))] > 1 {
+				twice++
+			}
+		}
+	}
+	switch {
+	case twice > 0:
+		level, advice = Failure, "ss -ltnp shows the owners; stop the one that is not this haproxy"
+	case len(closed) > 0:
+		level, advice = Warning, "another program listens there, or the address is not on this host; the next reload tries them again"
+	case i.SpareBackends == 0:
+		level, advice = Warning, "the next new Service costs a reload, which makes spare ones; raise haproxy.spareBackends"
+	}
+	text := fmt.Sprintf("%d are open, %d spare backends", open, i.SpareBackends)
+	if shut > 0 {
+		text += fmt.Sprintf(", %d are closed, the first is %s", shut, netip.AddrPortFrom(closed[0].Addr, closed[0].First))
+	}
+	if twice > 0 {
+		text += fmt.Sprintf(", on %d somebody else listens too", twice)
+	}
+	d.say(check, level, advice, "%s", text)
+}
+
+// descriptors looks whether the next worker could start.
+func (d *doctor) descriptors(i Inspection) {
+	globals := process.Files{Admin: d.cfg.ConfigFiles, Dir: d.cfg.Dir}.Globals()
+	need := budget(i.Worker, i.info, i.servers, globals, i.file, i.file)
+	switch err := need.check(); {
+	case err != nil:
+		d.say("descriptors", Failure, "", "%v", err)
+	case need.Limit > 0:
+		d.say("descriptors", Good, "", "a new worker needs %d of %d", need.needed(), need.Limit)
+	default:
+		d.say("descriptors", Good, "", "a new worker needs %d; how many it may have cannot be seen from here", need.needed())
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nplbridge/nplbridge/providers"
 	"github.com/nplbridge/nplbridge/providers/haproxy/internal/config"
+	"github.com/nplbridge/nplbridge/providers/haproxy/internal/process"
 	"github.com/nplbridge/nplbridge/providers/haproxy/internal/runtime"
 )
 
@@ -30,11 +31,22 @@ type Inspection struct {
 	Owner          string              `json:"owner,omitempty"` // of our file
 	Connections    int                 `json:"connections"`
 	MaxConnections int                 `json:"maxConnections"`
-	Descriptors    int                 `json:"descriptors"` // that it may open
+	Descriptors    int                 `json:"descriptors"`             // that it may open
+	SpareBackends  int                 `json:"spareBackends,omitempty"` // that no Service has
+	Routes         []InspectedRoute    `json:"routes,omitempty"`
 	Backends       []InspectedBackend  `json:"backends"`
 	unread         map[string]string   // of what, why; beside the worker itself
 	info           map[string]string   // show info
 	binds          map[string][]string // of the file, by Service
+	file           config.File
+	servers        []runtime.Server
+}
+
+// InspectedRoute is where connections to an address and port of a Service without a reload go, as our file wants it and as the worker's map has it.
+type InspectedRoute struct {
+	Route  string `json:"route"`
+	Wanted string `json:"wanted"` // the spare backend
+	There  string `json:"there"`
 }
 
 // InspectedBackend is one backend of ours, or one of the administrator that has members of some lbsync.
@@ -73,11 +85,16 @@ func Inspect(ctx context.Context, cfg Config) (Inspection, error) {
 		return i, err
 	}
 	defer s.Close()
-	results, err := s.Run(ctx, []runtime.Command{runtime.Ask("show info"), runtime.Ask("show backend"), runtime.Ask("show servers state")})
+	files := process.Files{Admin: cfg.ConfigFiles, Dir: cfg.Dir}
+	reads := []runtime.Command{runtime.Ask("show info"), runtime.Ask("show backend"), runtime.Ask("show servers state")}
+	for _, name := range config.MapNames {
+		reads = append(reads, runtime.Ask("show map "+files.MapPath(name)))
+	}
+	results, err := s.Run(ctx, reads)
 	if err != nil {
 		return i, err
 	}
-	for _, r := range results {
+	for _, r := range results[:3] {
 		if r.Err != nil {
 			return i, r.Err
 		}
@@ -98,12 +115,39 @@ func Inspect(ctx context.Context, cfg Config) (Inspection, error) {
 	for _, server := range servers {
 		live.servers[server.Backend] = append(live.servers[server.Backend], server)
 	}
-	var file config.File
+	i.servers = servers
 	if !cfg.Remote() {
-		file = i.readBeside(ctx, cfg)
+		i.file = i.readBeside(ctx, cfg)
+		i.routes(results[3:], live)
 	}
-	i.Backends = compare(file, live)
+	i.Backends = compare(i.file, live)
 	return i, nil
+}
+
+// routes puts our file's map and the worker's side by side.
+func (i *Inspection) routes(answers []runtime.Result, live liveState) {
+	wanted, there := i.file.Routes(), map[string]string{}
+	for _, answer := range answers {
+		if answer.Err == nil {
+			there = runtime.ParseMap(answer.Text)
+		}
+	}
+	keys := map[string]bool{}
+	for _, entries := range []map[string]string{wanted, there} {
+		for key := range entries {
+			keys[key] = true
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		if _, is := config.ParseRouteKey(key); is {
+			i.Routes = append(i.Routes, InspectedRoute{key, wanted[key], there[key]})
+		}
+	}
+	for name := range live.backends {
+		if _, taken := there[name]; strings.HasPrefix(name, config.SparePrefix) && !taken && len(live.servers[name]) == 0 {
+			i.SpareBackends++
+		}
+	}
 }
 
 // readBeside reads what an HAProxy on this host has beside its worker.
@@ -127,6 +171,9 @@ func (i *Inspection) readBeside(ctx context.Context, cfg Config) config.File {
 	default:
 		i.FileGeneration, i.Owner = file.Generation.String(), file.Owner.String()
 		for _, service := range file.Services {
+			if service.Spare != "" {
+				continue // its addresses are open ports
+			}
 			for _, bind := range service.Binds() {
 				i.binds[service.Key.String()] = append(i.binds[service.Key.String()], bind.String())
 			}
@@ -140,12 +187,13 @@ func compare(file config.File, live liveState) []InspectedBackend {
 	wanted := map[string]config.Service{}
 	names := map[string]bool{}
 	for _, service := range file.Services {
-		wanted[config.BackendName(service.Key)] = service
-		names[config.BackendName(service.Key)] = true
+		wanted[service.Backend()] = service
+		names[service.Backend()] = true
 	}
 	for backend := range live.backends {
 		marked := slices.ContainsFunc(live.servers[backend], func(s runtime.Server) bool { return strings.HasPrefix(s.Name, markPrefix) })
-		if strings.HasPrefix(backend, config.BackendPrefix) || marked {
+		odd := strings.HasPrefix(backend, config.SparePrefix) && len(live.servers[backend]) > 0 // a spare one that is empty is no news
+		if strings.HasPrefix(backend, config.BackendPrefix) || marked || odd {
 			names[backend] = true
 		}
 	}
@@ -204,12 +252,17 @@ func (i Inspection) Differences() []Difference {
 	if i.FileGeneration != "" && i.Generation != i.FileGeneration {
 		out = append(out, Difference{"generation", i.FileGeneration, i.Generation})
 	}
+	for _, r := range i.Routes {
+		if r.Wanted != r.There {
+			out = append(out, Difference{"route " + r.Route, r.Wanted, r.There})
+		}
+	}
 	for _, b := range i.Backends {
-		if b.Wanted != b.There {
+		if b.Wanted != b.There && !strings.HasPrefix(b.Backend, config.SparePrefix) {
 			presence := map[bool]string{true: "there"}
 			out = append(out, Difference{"backend " + b.Backend, presence[b.Wanted], presence[b.There]})
 		}
-		if !b.Wanted {
+		if !b.Wanted && !strings.HasPrefix(b.Backend, config.SparePrefix) {
 			continue
 		}
 		for _, s := range b.Servers {

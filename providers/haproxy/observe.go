@@ -98,9 +98,9 @@ var workerReads = []runtime.Command{
 	runtime.AskVariable(config.GenerationVariable), runtime.Ask("show backend"), runtime.Ask("show servers state"),
 }
 
-// stateReads are those, and the maps of which a worker has one or none.
+// stateReads are those, what we may do, and the maps of which a worker has one or none.
 func (p *Provider) stateReads() []runtime.Command {
-	reads := slices.Clone(workerReads)
+	reads := append(slices.Clone(workerReads), runtime.Ask("show cli level"))
 	if !p.cfg.Remote() {
 		for _, name := range config.MapNames {
 			reads = append(reads, runtime.Ask("show map "+p.files.MapPath(name)))
@@ -121,7 +121,7 @@ func (p *Provider) load(ctx context.Context, s *runtime.Session) (liveState, err
 // take sets all that the Provider knows, except which worker the caller knows, from a worker's answers to stateReads and from our files.
 func (p *Provider) take(worker runtime.Worker, answers []runtime.Result) (liveState, error) {
 	generation, err := runtime.Variable(config.GenerationVariable, answers[0])
-	if err = cmp.Or(err, answers[1].Err, answers[2].Err); err != nil {
+	if err = cmp.Or(err, answers[1].Err, answers[2].Err, allowed(answers[len(workerReads)])); err != nil {
 		return liveState{}, err
 	}
 	servers, err := runtime.ParseServers(answers[2].Text)
@@ -135,7 +135,7 @@ func (p *Provider) take(worker runtime.Worker, answers []runtime.Result) (liveSt
 	p.generation = generation
 	p.recall(worker, servers)
 	live := liveState{backends: runtime.ParseBackends(answers[1].Text), servers: byBackend(servers)}
-	p.readSpares(live, answers[len(workerReads):])
+	p.readSpares(live, answers[len(workerReads)+1:])
 
 	leaving := map[ref]time.Time{}
 	for spare := range p.spares.there {

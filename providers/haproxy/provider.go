@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"time"
 
@@ -248,11 +249,28 @@ func (p *Provider) tell() {
 	}
 }
 
+// errLevel says that we may look and not change anything.
+var errLevel = errors.New("lbsync may not give commands there")
+
+// allowed reads the answer to `show cli level`.
+func allowed(answer runtime.Result) error {
+	words := strings.Fields(answer.Text) // behind the mark of a notice
+	if len(words) == 0 || len(words) > 2 {
+		return nil
+	}
+	if level := words[len(words)-1]; level == "operator" || level == "user" {
+		return fmt.Errorf("%w, it has the level %s; add `level admin` to that stats socket", errLevel, level)
+	}
+	return nil
+}
+
 // classify gives an error of the sockets its kind.
 func (p *Provider) classify(what string, err error) error {
 	var refused *runtime.RefusedError
 	switch {
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, runtime.ErrVersion), errors.Is(err, runtime.ErrClear), runtime.Untrusted(err):
+	case errors.Is(err, fs.ErrPermission):
+		return fail(providers.Misconfigured, what+" ("+advise(err)+")", err)
+	case errors.Is(err, errLevel), errors.Is(err, runtime.ErrVersion), errors.Is(err, runtime.ErrClear), runtime.Untrusted(err):
 		return fail(providers.Misconfigured, what, err)
 	case errors.As(err, &refused):
 		return fail(providers.Misconfigured, what+" (does it have level admin?)", err)

@@ -255,7 +255,7 @@ func TestUnreachable(t *testing.T) {
 	b.start()
 	b.cfg.MasterSocket += ".missing"
 	p = b.open()
-	refuse(t, p, providertest.Diff(providers.State{}, service(key, b.vips[0], 80)), key, providers.Unavailable, b.cfg.MasterSocket)
+	refuse(t, p, providertest.Diff(providers.State{}, service(key, b.vips[0], 80)), key, providers.Misconfigured, b.cfg.MasterSocket)
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := p.Observe(done, providers.Scope{}); err == nil || providers.KindOf(err) != providers.Unavailable {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -406,14 +407,6 @@ func TestRoutesByHand(t *testing.T) {
 		testKey("thief"), providers.Rejected, "lbsync's own")
 }
 
-// TestConformanceOpenPorts judges the provider by the rules of all providers while its ports are open.
-func TestConformanceOpenPorts(t *testing.T) {
-	t.Parallel()
-	conformance(t, func(b *balancer) {
-		b.cfg.OpenPorts = []string{b.vips[0].String() + ":1-3000", b.vips[1].String() + ":1-3000"}
-	})
-}
-
 // cutter stands between a Provider and a haproxy and lets some commands pass that change something; then it is as if the Provider had died.
 type cutter struct {
 	path string
@@ -482,4 +475,165 @@ func (p *Provider) backend(key providers.Key) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.backendOf(providers.Pool{Key: key})
+}
+
+// TestBackendsAreAddedAtRunTime: from 3.4 on spare backends never run out. No such haproxy is here: this one says that it is 3.4, and has
+// hidden the backend that it is asked to add.
+func TestBackendsAreAddedAtRunTime(t *testing.T) {
+	t.Parallel()
+	b := openBalancer(t, "8000-8009")
+	b.cfg.SpareBackends = 1
+	text, err := os.ReadFile(b.cfg.ConfigFiles[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.write(b.cfg.ConfigFiles[0], string(text)+"backend npl_h_0002\n    mode tcp\n")
+	d, _ := opened(t, b)
+	worker := b.worker()
+	real := b.cfg.AdminSocket
+	newer := newPretender(t, real)
+	if err := d.p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b.cfg.AdminSocket = newer.path
+	d.p = b.open()
+	var pods []*pod
+	for n := range 2 {
+		pods = append(pods, newPod(t, fmt.Sprint("pod-", n)))
+		_, at, state := b.numbered(t, n, pods[n])
+		d.observe()
+		d.must(providertest.Diff(providers.State{}, state))
+		b.reached(at, pods[n])
+	}
+	want := providertest.Render(d.observe().State)
+	if !newer.added.Load() || b.worker() != worker {
+		t.Errorf("added %v, worker %d, was %d", newer.added.Load(), b.worker(), worker)
+	}
+	b.written(d.p, 2)
+	b.cfg.AdminSocket = real
+	b.kill()
+	b.start()
+	for n := range 2 {
+		_, at, _ := b.numbered(t, n)
+		b.reached(at, pods[n])
+	}
+	if err := d.p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := providertest.Render((desk{t, b.open()}).observe().State); got != want {
+		t.Errorf("after a restart\n%s", got)
+	}
+}
+
+// pretender makes a haproxy look as if it were 3.4.
+type pretender struct {
+	path  string
+	added atomic.Bool
+}
+
+func newPretender(t *testing.T, real string) *pretender {
+	t.Helper()
+	d := &pretender{path: filepath.Join(t.TempDir(), "d")}
+	l, err := net.Listen("unix", d.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	const wanted, hidden = "npl_s_0002", "npl_h_0002"
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			haproxy, err := net.Dial("unix", real)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			go func() {
+				defer client.Close()
+				for in := bufio.NewReader(haproxy); ; {
+					line, err := in.ReadString('\n')
+					line = strings.Replace(line, "Version: 2.6", "Version: 3.4", 1)
+					if d.added.Load() {
+						line = strings.ReplaceAll(line, hidden, wanted)
+					}
+					if strings.HasPrefix(line, "  add acl") {
+						line += "  add backend x\n  publish backend x\n  unpublish backend x\n  del backend x\n"
+					}
+					if next, _ := in.Peek(1); err == nil && string(next) == ">" { // the prompt has no line of its own
+						prompt := make([]byte, 2)
+						_, err = io.ReadFull(in, prompt)
+						line += string(prompt)
+					}
+					if _, writing := io.WriteString(client, line); err != nil || writing != nil {
+						return
+					}
+				}
+			}()
+			go func() {
+				defer haproxy.Close()
+				for lines := bufio.NewScanner(client); lines.Scan(); {
+					line := strings.ReplaceAll(lines.Text(), wanted, hidden)
+					switch line {
+					case "add backend " + hidden + " from npl-tcp":
+						d.added.Store(true)
+						line = "set severity-output number" // answered by nothing, as all is well
+					case "publish backend " + hidden:
+						line = "set severity-output number"
+					}
+					if _, err := fmt.Fprintln(haproxy, line); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return d
+}
+
+// TestDoctorSeesOpenPorts: how many are open and which not, what is routed otherwise than the file says, and another program than the one that runs.
+func TestDoctorSeesOpenPorts(t *testing.T) {
+	t.Parallel()
+	b := openBalancer(t, "8000-8009")
+	b.cfg.SpareBackends = 2
+	host, err := net.Listen("tcp", netip.AddrPortFrom(b.vips[0], 8004).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	d, one := opened(t, b)
+	finds(t, Doctor(t.Context(), b.cfg), Warning, "open ports", "9 are open, 2 spare backends, 1 are closed", b.vips[0].String()+":8004")
+	finds(t, Doctor(t.Context(), b.cfg), Good, "descriptors", "a new worker needs")
+	_, at, state := b.numbered(t, 1, one)
+	d.must(providertest.Diff(providers.State{}, state))
+	b.written(d.p, 1)
+	i, err := Inspect(t.Context(), b.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	route := InspectedRoute{at.String(), "npl_s_0001", "npl_s_0001"}
+	if len(i.Routes) != 1 || i.Routes[0] != route || i.SpareBackends != 1 {
+		t.Errorf("routes %+v, %d spare backends", i.Routes, i.SpareBackends)
+	}
+	if diff := i.Differences(); len(diff) != 1 { // the administrator's backend with a name like ours
+		t.Errorf("differences %+v", diff)
+	}
+	if err := d.p.Close(); err != nil { // who would repair it
+		t.Fatal(err)
+	}
+	b.run("del map " + d.p.spares.path + " " + at.String())
+	if i, err = Inspect(t.Context(), b.cfg); err != nil || !slices.Contains(i.Differences(), Difference{"route " + at.String(), "npl_s_0001", ""}) {
+		t.Errorf("differences %+v, %v", i.Differences(), err)
+	}
+	b.globals("    maxconn 600000000\n")
+	b.cfg.Binary = filepath.Join(t.TempDir(), "haproxy")
+	b.write(b.cfg.Binary, "#!/bin/sh\necho 'HAProxy version 9.9.9 2026/01/01'\n")
+	if err := os.Chmod(b.cfg.Binary, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	found := Doctor(t.Context(), b.cfg)
+	finds(t, found, Warning, "program", "9.9.9, and 2.", "restart haproxy once")
+	finds(t, found, Failure, "descriptors", "not enough", "LimitNOFILE")
 }

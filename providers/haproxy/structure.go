@@ -254,6 +254,8 @@ func (p *Provider) switchTo(ctx context.Context, next config.File, text []byte) 
 		}
 		what := fmt.Sprintf("reload to generation %s (taken back)", next.Generation)
 		switch {
+		case errors.Is(err, process.ErrNoMaster):
+			return fail(providers.Misconfigured, "reload", err)
 		case errors.Is(err, process.ErrWrongGeneration):
 			return fail(providers.Misconfigured, what+fmt.Sprintf("; start haproxy with -f %s", p.cfg.Dir), err)
 		case errors.Is(err, process.ErrReloadFailed):

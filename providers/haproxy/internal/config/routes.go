@@ -58,7 +58,8 @@ func routeKey(at netip.AddrPort) string {
 	return at.Addr().String() + ":" + strconv.Itoa(int(at.Port()))
 }
 
-func parseRouteKey(key string) (netip.AddrPort, bool) {
+// ParseRouteKey reads the address and port of a route.
+func ParseRouteKey(key string) (netip.AddrPort, bool) {
 	at := strings.LastIndexByte(key, ':')
 	if at < 0 {
 		return netip.AddrPort{}, false
@@ -74,7 +75,7 @@ func parseRouteKey(key string) (netip.AddrPort, bool) {
 func ParseRoutes(entries map[string]string) []Service {
 	routes := map[string][]netip.AddrPort{}
 	for key, value := range entries {
-		if at, ok := parseRouteKey(key); ok {
+		if at, ok := ParseRouteKey(key); ok {
 			routes[value] = append(routes[value], at)
 		}
 	}

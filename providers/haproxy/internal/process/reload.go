@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"github.com/nplbridge/nplbridge/providers/haproxy/internal/config"
@@ -19,6 +20,9 @@ const pollInterval = 5 * time.Millisecond
 // ErrReloadFailed says that the new worker did not start and the old one continues.
 var ErrReloadFailed = errors.New("the new worker did not start; haproxy's own log says why")
 
+// ErrNoMaster says that a worker serves and no master is where it should be.
+var ErrNoMaster = errors.New("haproxy runs, and not with this master socket; start it with -W -S <path>, or mend haproxy.masterSocket")
+
 // Reloader reloads HAProxy and waits for the outcome.
 type Reloader struct {
 	Master runtime.Master
@@ -33,6 +37,9 @@ func (r Reloader) Reload(ctx context.Context, want config.Generation) error {
 		return fmt.Errorf("admin socket %s: %w", r.Admin, err)
 	}
 	before, err := r.Master.Processes(ctx)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("master socket %s: %w: %w", r.Master.Path, ErrNoMaster, err)
+	}
 	if err != nil {
 		return fmt.Errorf("master socket %s: %w", r.Master.Path, err)
 	}
