@@ -88,7 +88,7 @@ type group struct {
 // complete adds to a load balancer's view what only Nodes as places, or hosts as announcers, bring about.
 func (g *group) complete(view *status.Balancer) {
 	if g.atNodes(g.balancer) {
-		view.Others, view.Shares = g.waitFor, g.shares
+		view.Others, view.Behind, view.Shares = g.waitFor, g.behind, g.shares
 	}
 	if g.byInterface(g.balancer) {
 		view.Announced = g.announced
@@ -98,16 +98,28 @@ func (g *group) complete(view *status.Balancer) {
 // waitFor is applied.Group.Others, except that nobody waits for a Node whose Pod is gone, or where something else has a port of a Service that
 // is served at the addresses of Nodes: it has applied what it can.
 func (g *group) waitFor(key model.ServiceKey, seen string) (pending, silent []string) {
-	everywhere := !g.watch.Index.AtNodes(key)
 	for _, p := range g.others.Peers(g.balancer.name, key, seen) {
 		switch {
 		case p.Silent:
 			silent = append(silent, p.Identity)
-		case p.Pending && (everywhere || !p.CaughtUp || len(p.Served.Failed) == 0) && !g.share(p.Process).PodGone():
+		case p.Pending && g.counts(key, p):
 			pending = append(pending, p.Identity)
 		}
 	}
 	return pending, silent
+}
+
+// behind is applied.Group.Behind about those that waitFor waits for.
+func (g *group) behind(key model.ServiceKey, seen string) bool {
+	return !slices.ContainsFunc(g.others.Peers(g.balancer.name, key, seen), func(p applied.Peer) bool {
+		return p.Named && !p.Silent && g.counts(key, p)
+	})
+}
+
+// counts reports whether a process that has not applied a Service is waited for.
+func (g *group) counts(key model.ServiceKey, p applied.Peer) bool {
+	stuck := p.CaughtUp && len(p.Served.Failed) > 0 && g.watch.Index.AtNodes(key)
+	return !stuck && !g.share(p.Process).PodGone()
 }
 
 // shares returns what each load balancer has of a Service at the addresses of its Node. known is false before everybody is.

@@ -397,6 +397,7 @@ func (s *Syncer) views(others *applied.Group) (out []status.Balancer, groups []*
 			view.Others = func(key model.ServiceKey, seen string) (pending, silent []string) {
 				return others.Others(b.name, key, seen)
 			}
+			view.Behind = func(key model.ServiceKey, seen string) bool { return others.Behind(b.name, key, seen) }
 			g := &group{Syncer: s, balancer: b, others: others, held: map[netip.Addr]time.Time{}}
 			g.complete(&view)
 			groups = append(groups, g)

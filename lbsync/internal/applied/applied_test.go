@@ -57,6 +57,7 @@ func TestFormat(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	f.Add(Encode(stand))
+	f.Add(`{"instance":"a/b","identity":"c","provider":"d","node":"n","serves":{"shop/web":{"at":["192.0.2.1","::1"],"failed":[{"port":"80/TCP"}]}},"holds":["192.0.2.1"]}`)
 	f.Add(`{"instance":"a/b","identity":"c","provider":"d","pending":null,"at":"9999-12-31T23:59:59-23:59"}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		s, err := Decode(text)

@@ -26,7 +26,8 @@ type Process struct {
 type Peer struct {
 	Process
 	CaughtUp bool // it has seen what was asked for
-	Pending  bool // it does not have the Service as it follows from that
+	Named    bool // it says itself that it does not have the Service as it should be
+	Pending  bool // it does not have the Service as it follows from what was asked for, or that is not known
 	Served   onnode.Served
 }
 
@@ -42,8 +43,8 @@ func (g *Group) Peers(provider string, key model.ServiceKey, seen string) (out [
 		if o.Provider != provider {
 			continue
 		}
-		p := Peer{Process: g.process(o, now), CaughtUp: !o.More && g.caughtUp(o, seen, now), Served: o.Serves[name]}
-		p.Pending = !p.CaughtUp || o.pending[name]
+		p := Peer{Process: g.process(o, now), CaughtUp: g.caughtUp(o, seen, now), Named: o.More || o.pending[name], Served: o.Serves[name]}
+		p.Pending = !p.CaughtUp || p.Named
 		waits = waits || p.Pending && !p.Silent
 		out = append(out, p)
 	}
@@ -55,6 +56,12 @@ func (g *Group) Peers(provider string, key model.ServiceKey, seen string) (out [
 	}
 	slices.SortFunc(out, func(a, b Peer) int { return strings.Compare(a.Identity, b.Identity) })
 	return out
+}
+
+// Behind reports whether those that are pending, see Others, are so only because they have not seen as much yet, or not said so. Whoever has
+// just begun has seen more than others have any reason to tell.
+func (g *Group) Behind(provider string, key model.ServiceKey, seen string) bool {
+	return !slices.ContainsFunc(g.Peers(provider, key, seen), func(p Peer) bool { return p.Named && !p.Silent })
 }
 
 // Processes returns every other process beside load balancers of the provider, by identity. known is false until what there is was listed.

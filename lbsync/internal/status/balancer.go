@@ -25,6 +25,8 @@ type Balancer struct {
 	// Others names the processes beside other load balancers of this name: those that have not applied yet what our own report says,
 	// which rests on seen, and those that are silent. It is nil where there can be none.
 	Others func(key model.ServiceKey, seen string) (pending, silent []string)
+	// Behind reports whether those that have not applied it are only not known to have seen as much; nil is false.
+	Behind func(key model.ServiceKey, seen string) bool
 	// Shares returns what each load balancer of this name has of a Service at the addresses of the Node that it stands on; known is false until
 	// everybody has been heard of. It is nil where Services are not served there.
 	Shares func(model.ServiceKey) (shares []onnode.Share, known bool)
@@ -41,6 +43,7 @@ type stand struct {
 	report    loop.Report
 	trouble   error
 	pending   []string // processes that have not applied it
+	behind    bool     // they are only not known to have seen as much
 	silent    []string
 }
 
@@ -50,6 +53,7 @@ func (b Balancer) look(key model.ServiceKey, r model.Service) stand {
 	s.report, s.reported = b.Report(key)
 	if b.Others != nil && s.reported {
 		s.pending, s.silent = b.Others(key, s.report.Seen)
+		s.behind = len(s.pending) > 0 && b.Behind != nil && b.Behind(key, s.report.Seen)
 	}
 	return s
 }

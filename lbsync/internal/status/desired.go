@@ -22,6 +22,9 @@ import (
 // grace is how long a passing failure of a load balancer leaves Programmed as it is.
 const grace = 5 * time.Second
 
+// catchUp is how long other processes may take to say that they have seen what we have: in a quiet cluster nothing tells them before.
+const catchUp = 30 * time.Second
+
 // served is a Service on one load balancer, with what it has been given there.
 type served struct {
 	stand

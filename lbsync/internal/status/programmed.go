@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,6 +23,7 @@ type outcome struct {
 	message string
 	passing bool
 	since   time.Time
+	within  time.Duration // it may take so long; zero stands for grace
 }
 
 // The weights. Only with fine, Programmed is True.
@@ -85,7 +87,7 @@ func (f facts) lenient(old *metav1.Condition, all []outcome, worst outcome) time
 	if old == nil || old.Status != metav1.ConditionTrue {
 		return 0
 	}
-	since := f.now
+	left := catchUp
 	for _, o := range all {
 		switch {
 		case o.weight == fine || o.weight == nothing:
@@ -93,14 +95,16 @@ func (f facts) lenient(old *metav1.Condition, all []outcome, worst outcome) time
 		case !o.passing:
 			return 0
 		}
-		if !o.since.IsZero() && o.since.Before(since) {
+		since := f.now
+		if !o.since.IsZero() {
 			since = o.since
 		}
+		left = min(left, cmp.Or(o.within, grace)-f.now.Sub(since))
 	}
 	if worst.weight <= nothing || worst.weight == pending && worst.since.IsZero() {
 		return 0
 	}
-	return grace - f.now.Sub(since)
+	return left
 }
 
 // outcome says how the Service stands on one load balancer.
@@ -143,8 +147,14 @@ func (f facts) outcome(on served) outcome {
 
 // waitsFor is the outcome where other processes have not applied the Service yet.
 func (f facts) waitsFor(on served) outcome {
-	return outcome{weight: pending, reason: ReasonPending, passing: true, since: f.waiting,
-		message: "not confirmed yet by the load balancer of " + strings.Join(on.pending, ", ")}
+	o := outcome{
+		weight: pending, reason: ReasonPending, passing: true, since: f.waiting,
+		message: "not confirmed yet by the load balancer of " + strings.Join(on.pending, ", "),
+	}
+	if on.behind {
+		o.within = catchUp
+	}
+	return o
 }
 
 // nowhere reports whether nothing can come of the Service on the load balancer as it is written: what it has there stays, and it has nothing,
