@@ -8,7 +8,7 @@ ARGS    ?=
 LAB     ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build test test-fast lint generate demo bench kubectl clean
+.PHONY: help deps build test test-fast lint generate demo bench chaos kubectl clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ demo: deps ## the main job on real parts, PROVIDER=haproxy, avi or bigip; ONESHO
 bench: deps ## measure, print and never fail on a number: in the lab, then the packages
 	go run ./e2e/cmd/bench
 	go test -run '^$$' -bench . -benchmem ./agent/... ./lbsync/internal/... ./providers/...
+
+chaos: deps ## break everything in the lab while clients check every answer, DURATION=20m SEED=7; ARGS=--script=...
+	@go run ./e2e/cmd/chaos $(if $(SEED),--seed=$(SEED)) $(if $(DURATION),--duration=$(DURATION)) $(ARGS)
 
 kubectl: ## talk to the running lab: make kubectl ARGS='get pods -A' (LAB=name where several run)
 	@go run ./e2e/cmd/lab kubectl $(if $(LAB),--name $(LAB)) -- $(ARGS)

@@ -59,6 +59,12 @@ func allStages(scratch string, seen *cases.Run) []stage {
 		{"the demo", func(ctx context.Context) (tally, error) {
 			return tally{}, run(ctx, ".", append(env, "ONESHOT=1"), "go", "run", "./e2e/cmd/demo")
 		}},
+		{"chaos, each kind of action once", func(ctx context.Context) (tally, error) {
+			return tally{}, run(ctx, ".", env, "go", "run", "./e2e/cmd/chaos", "--seed=1")
+		}},
+		{"chaos, broken builds are caught", func(ctx context.Context) (tally, error) {
+			return tally{}, run(ctx, ".", env, "go", "run", "./e2e/cmd/chaos", "mutants")
+		}},
 		{"a story as an unprivileged user", func(ctx context.Context) (tally, error) { return rootless(ctx, scratch, programs, seen) }},
 	}
 }
