@@ -108,6 +108,10 @@ func haproxySettings() []settings.Setting {
 			Doc: "how many backends wait for such Services, 1 to 1000; when they are used up, the next Service costs a reload that makes as many again",
 		},
 		{
+			Key: "haproxy.startDown", Kind: settings.Bool, Default: d.StartDown, Example: "true",
+			Doc: "a member that comes gets no connection until its check has succeeded twice, or as often as the monitor of its Service says; false believes the Pod, which is ready",
+		},
+		{
 			Key: "haproxy.deleteServers", Kind: settings.Bool, Default: d.DeleteServers, Example: "false",
 			Doc: "delete removed servers from the running HAProxy once their last connection has ended; false leaves them in maintenance until the next reload",
 		},
@@ -159,6 +163,7 @@ func haproxyConfig(v *settings.Values) (haproxy.Config, error) {
 		CheckInterval:     v.Duration("haproxy.checkInterval"),
 		ConnectTimeout:    v.Duration("haproxy.connectTimeout"),
 		IdleTimeout:       v.Duration("haproxy.idleTimeout"),
+		StartDown:         v.Bool("haproxy.startDown"),
 		DeleteServers:     v.Bool("haproxy.deleteServers"),
 		CAFile:            v.String("haproxy.caFile"),
 		CertFile:          v.String("haproxy.certFile"),
@@ -166,7 +171,7 @@ func haproxyConfig(v *settings.Values) (haproxy.Config, error) {
 		ServerName:        v.String("haproxy.serverName"),
 		OpenPorts:         v.List("haproxy.openPorts"),
 	}
-	cfg.SpareBackends, _ = strconv.Atoi(v.String("haproxy.spareBackends")) // wantNumber has looked at it
+	cfg.SpareBackends, _ = strconv.Atoi(v.String("haproxy.spareBackends"))    // wantNumber has looked at it
 	cfg.PeerAddress, _ = netip.ParseAddrPort(v.String("haproxy.peerAddress")) // wantAddressPort has looked at it
 	for _, text := range v.List("haproxy.peers") {
 		name, at, _ := strings.Cut(text, "=")

@@ -129,6 +129,9 @@ func (p *Provider) changeMembers(ctx context.Context, tasks []*task) error {
 		if err != nil {
 			return err
 		}
+		if err := p.learn(ctx, s); err != nil {
+			return err
+		}
 		return p.obtain(ctx, s, tasks, answers)
 	})
 }

@@ -60,6 +60,8 @@ type Config struct {
 	OpenPorts []string
 	// SpareBackends is how many backends there are beyond those that such Services have; 1 to 1000. Counts only with OpenPorts.
 	SpareBackends int
+	// StartDown keeps connections from a member that comes while HAProxy runs until its check has succeeded. False believes the Pod, which is ready.
+	StartDown bool
 	// DeleteServers deletes removed servers from the running HAProxy once their last connection has ended. False
 	// leaves them in maintenance until the next reload; 2.6.12 lacks two upstream fixes in this place.
 	DeleteServers bool

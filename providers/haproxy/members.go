@@ -160,6 +160,9 @@ type memberPlan struct {
 func (k mark) planMembers(backend string, settings config.Settings, live []runtime.Server, change providers.PoolChange) (memberPlan, error) {
 	options := config.ServerOptions(settings, change.New.Settings)
 	monitored := change.New.Settings.Monitor.Type != providers.MonitorNone
+	if monitored && settings.StartDown && settings.InitState {
+		options += " init-state down"
+	}
 	servers := map[providers.MemberID]runtime.Server{}
 	taken := map[int]bool{}
 	for _, s := range live {
@@ -236,6 +239,9 @@ func (k mark) planMembers(backend string, settings config.Settings, live []runti
 		}
 		if !drained && maintained { // what an operator took out is left
 			do(runtime.Ready(backend, server.Name))
+			if !exists && monitored && settings.StartDown && !settings.InitState {
+				do(runtime.Fail(backend, server.Name)) // in the same write; before Ready it has no effect
+			}
 		}
 		if _, ours, _ := k.identify(server); ours {
 			plan.servers = append(plan.servers, config.Server{Name: server.Name, ID: server.ID, Address: id.Address, Weight: serverWeight(member), Drained: drained})

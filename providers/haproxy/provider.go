@@ -111,7 +111,7 @@ func New(cfg Config, owner providers.Owner, log *zap.Logger) (*Provider, error) 
 	p := &Provider{
 		cfg: cfg, owner: owner, log: log.Named("haproxy"),
 		settings: config.Settings{
-			StateFile: cfg.stateFile(), CheckInterval: cfg.CheckInterval,
+			StateFile: cfg.stateFile(), StartDown: cfg.StartDown, CheckInterval: cfg.CheckInterval,
 			ConnectTimeout: cfg.ConnectTimeout, IdleTimeout: cfg.IdleTimeout, Peers: cfg.peers(), OpenPorts: openPorts,
 		},
 		admin:   cfg.endpoint(),

@@ -111,6 +111,16 @@ func (p *Provider) deleteServers(ctx context.Context, s *runtime.Session, idle [
 	return nil
 }
 
+// learn finds out what planning depends on.
+func (p *Provider) learn(ctx context.Context, s *runtime.Session) error {
+	if !p.cfg.StartDown {
+		return nil
+	}
+	can, err := p.featuresOf(ctx, s)
+	p.settings.InitState = can.InitState
+	return err
+}
+
 // featuresOf returns what the worker of a session can do. It is asked once.
 func (p *Provider) featuresOf(ctx context.Context, s *runtime.Session) (runtime.Features, error) {
 	if worker := s.Info().Worker; p.asked != worker {

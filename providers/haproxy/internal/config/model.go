@@ -107,6 +107,8 @@ func CompareServers(a, b Server) int {
 // Settings are the values that all generated sections share.
 type Settings struct {
 	StateFile      string // absolute path
+	StartDown      bool   // servers that are added at run time wait for their check; the file says nothing of it
+	InitState      bool   // they can be told so as they are added, see runtime.Features
 	CheckInterval  time.Duration
 	ConnectTimeout time.Duration
 	IdleTimeout    time.Duration

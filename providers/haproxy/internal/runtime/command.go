@@ -95,6 +95,11 @@ func Ready(backend, server string) Command {
 	return Command{Text: "set server " + backend + "/" + server + " state ready"}
 }
 
+// Fail makes the server's check have failed: it is down until the check has succeeded as often as it takes.
+func Fail(backend, server string) Command {
+	return Command{Text: "set server " + backend + "/" + server + " health down"}
+}
+
 // Maintain stops new connections, those of clients with persistence included; established ones go on.
 func Maintain(backend, server string) Command {
 	return Command{Text: "set server " + backend + "/" + server + " state maint"}
