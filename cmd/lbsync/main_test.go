@@ -54,12 +54,13 @@ func TestDocs(t *testing.T) {
 func TestChart(t *testing.T) {
 	own := []string{
 		"instance", "identity", "leaseNamespace", "leaseName", "serviceType", "portRange", "addressPools", "kubeconfig", "statusSocket", "state",
-		"providers", // the chart runs one load balancer
+		"nodeName", "nodePortRange", "haproxy.nodeAddresses", "haproxy.announce", // follow lbsync.haproxy.announce
 		"haproxy.configFiles", "haproxy.dir", "haproxy.masterSocket", "haproxy.adminSocket", "haproxy.binary", "haproxy.stateFile",
 		"haproxy.caFile", "haproxy.certFile", "haproxy.keyFile", "haproxy.serverName", // of one on another host
 	}
 	different := []string{
 		"logFormat", statusAddress,
+		"providerName",                                                         // follows provider
 		"avi.passwordFile", "avi.caFile", "bigip.passwordFile", "bigip.caFile", // of the Secret that the chart mounts
 	}
 	settingstest.Chart(t, "../../charts/nplbridge", "lbsync", table(), own, different)
@@ -67,7 +68,7 @@ func TestChart(t *testing.T) {
 
 // A change of settings that lbsync follows while it runs does not restart it; any other does.
 func TestChartRestartsForTheRest(t *testing.T) {
-	helpers, err := os.ReadFile("../../charts/nplbridge/templates/_helpers.tpl")
+	helpers, err := os.ReadFile("../../charts/nplbridge/templates/lbsync/_settings.tpl")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -128,40 +128,6 @@ func TestSchemaIsWhole(t *testing.T) {
 	}
 }
 
-// ours are the settings that the chart decides; remote ones are of an HAProxy elsewhere, which the chart does not run.
-var ours = map[string][]string{
-	"lbsync": {
-		"addressPools", "haproxy.adminSocket", "haproxy.announce", "haproxy.binary", "haproxy.caFile", "haproxy.certFile", "haproxy.configFiles", "haproxy.dir", "haproxy.keyFile",
-		"haproxy.masterSocket", "haproxy.nodeAddresses", "haproxy.serverName", "haproxy.stateFile", "identity", "instance", "kubeconfig", "leaseName", "leaseNamespace", "nodeName",
-		"nodePortRange", "portRange", "serviceType", "state", "statusSocket",
-	},
-	"npl-agent": {"kubeconfig", "nodeName", "state", "statusSocket", "watermarkNamespace"},
-}
-
-// Every setting of the programs is a value of the chart, by the same name, or the chart's own business.
-func TestEverySettingIsAValue(t *testing.T) {
-	page := read(t, "docs/reference/settings.md")
-	values := map[string]any{}
-	if err := yaml.UnmarshalStrict([]byte(read(t, "charts/nplbridge/values.yaml")), &values); err != nil {
-		t.Fatal(err)
-	}
-	for program, own := range ours {
-		_, table, _ := strings.Cut(page, "<!-- begin "+program+" -->")
-		table, _, _ = strings.Cut(table, "\n### ")
-		table, _, _ = strings.Cut(table, "<!-- end")
-		rows := regexp.MustCompile("(?m)^\\| `([\\w.]+)` \\|").FindAllStringSubmatch(table, -1)
-		if len(rows) < 15 {
-			t.Fatalf("%s has %d settings", program, len(rows))
-		}
-		for _, row := range rows {
-			at := strings.TrimPrefix(program, "npl-") + ".config." + row[1]
-			if has(values, at) == slices.Contains(own, row[1]) {
-				t.Errorf("setting %s of %s: in values.yaml %v, the chart's own %v", row[1], program, has(values, at), slices.Contains(own, row[1]))
-			}
-		}
-	}
-}
-
 // What the chart holds is what helm and Artifact Hub want of one.
 func TestLint(t *testing.T) {
 	for name, set := range combinations {

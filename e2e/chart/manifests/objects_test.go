@@ -215,7 +215,7 @@ func TestAgentPod(t *testing.T) {
 func TestEmbeddedPod(t *testing.T) {
 	daemonSet := embeddedOf(t)
 	pod := daemonSet.Spec.Template.Spec
-	hardened(t, pod, "lbsync", "NET_BIND_SERVICE")
+	hardened(t, pod, "lbsync")
 	hardened(t, pod, "haproxy", "NET_BIND_SERVICE")
 	if !pod.HostNetwork {
 		t.Error("HAProxy is not on the Node's network")

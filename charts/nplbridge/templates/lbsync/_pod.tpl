@@ -110,11 +110,7 @@ spec:
       securityContext:
         allowPrivilegeEscalation: false
         readOnlyRootFilesystem: true
-        {{- if $embedded }}
-        capabilities: {drop: [ALL], add: [NET_BIND_SERVICE]} # tries by binding whether a port is free
-        {{- else }}
         capabilities: {drop: [ALL]}
-        {{- end }}
       volumeMounts:
         - {name: settings, mountPath: /etc/nplbridge, readOnly: true}
         - {name: run, mountPath: /run/nplbridge}

@@ -99,5 +99,5 @@ or else the section of its kind; secret is mounted below files; at is where the 
 
 {{/* The settings that lbsync does not follow while it runs. */}}
 {{- define "nplbridge.lbsync.restart" -}}
-{{ omit (include "nplbridge.lbsync.settings" . | fromYaml) "drainLimit" "gateTimeout" "guardHold" "logLevel" "nodePortSelector" "portRange" "resync" "state" | toYaml }}
+{{ omit (include "nplbridge.lbsync.settings" . | fromYaml) "drainLimit" "gateTimeout" "guardHold" "logLevel" "nodePortRange" "nodePortSelector" "portRange" "resync" "state" | toYaml }}
 {{- end }}

@@ -32,7 +32,9 @@ func Reference(t *testing.T, file string, table settings.Table) {
 func Chart(t *testing.T, dir, section string, table settings.Table, own, different []string) {
 	t.Helper()
 	values := leaves("", dig(t, load(t, dir+"/values.yaml"), section, "config"), "")
-	schema := leaves("", dig(t, load(t, dir+"/values.schema.json"), "properties", section, "properties", "config", "properties"), "properties")
+	whole := load(t, dir+"/values.schema.json")
+	sections := resolve(dig(t, whole, "properties", section, "properties", "config", "properties"), dig(t, whole, "definitions"))
+	schema := leaves("", sections, "properties")
 	var want []string
 	for _, s := range table.Settings {
 		if slices.Contains(own, s.Key) {
@@ -79,6 +81,19 @@ func dig(t *testing.T, m map[string]any, path ...string) map[string]any {
 		m = next
 	}
 	return m
+}
+
+// resolve puts the definitions of a schema where properties refer to them.
+func resolve(properties, definitions map[string]any) map[string]any {
+	out := maps.Clone(properties)
+	for key, value := range out {
+		property, _ := value.(map[string]any)
+		reference, _ := property["$ref"].(string)
+		if name, is := strings.CutPrefix(reference, "#/definitions/"); is {
+			out[key] = definitions[name]
+		}
+	}
+	return out
 }
 
 // leaves flattens values (through "") or a schema (through "properties") to dotted keys.
