@@ -637,3 +637,30 @@ func TestDoctorSeesOpenPorts(t *testing.T) {
 	finds(t, found, Warning, "program", "9.9.9, and 2.", "restart haproxy once")
 	finds(t, found, Failure, "descriptors", "not enough", "LimitNOFILE")
 }
+
+// TestSpareBackendsThatAreNotFree: a new Service takes none that somebody has put a server into, and none whose last servers have not gone yet.
+func TestSpareBackendsThatAreNotFree(t *testing.T) {
+	t.Parallel()
+	b := openBalancer(t, "8000-8009")
+	b.cfg.SpareBackends = 4
+	b.cfg.DeleteServers = false
+	d, one := opened(t, b)
+	worker := b.worker()
+	b.run("add server npl_s_0001/byhand 127.0.0.9:9 id 9")
+	d.observe()
+	took := map[string]bool{}
+	for n := range 3 {
+		key, at, state := b.numbered(t, n, one)
+		d.must(providertest.Diff(providers.State{}, state))
+		b.reached(at, one)
+		took[d.p.backend(key)] = true
+		d.must(providertest.Diff(state, providers.State{}))
+		refused(t, at)
+	}
+	if len(took) != 3 || took["npl_s_0001"] || b.worker() != worker {
+		t.Errorf("three Services took %v", took)
+	}
+	if byhand := b.run("show servers state npl_s_0001")[0]; !strings.Contains(byhand, "byhand") {
+		t.Errorf("the server of somebody else is gone:\n%s", byhand)
+	}
+}
