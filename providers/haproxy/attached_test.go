@@ -3,6 +3,7 @@ package haproxy
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -151,7 +152,8 @@ func TestOperatorsDrainIsRespected(t *testing.T) {
 			out := func(when string) {
 				t.Helper()
 				o := d.observe()
-				for _, m := range o.State.Pools[0].Members {
+				i := slices.IndexFunc(o.State.Pools, func(p providers.Pool) bool { return p.Key == key })
+				for _, m := range o.State.Pools[i].Members {
 					want := providers.Enabled
 					if m.UID == three.UID {
 						want = providers.Draining
