@@ -34,12 +34,18 @@ type Pods interface {
 	Believable() bool
 }
 
+// Services are those that the API server has; inventory.Watch is one.
+type Services interface {
+	Service(model.ServiceKey) *corev1.Service
+	ServicesIn(namespace string) []*corev1.Service
+}
+
 // Controller opens gates for one term as leader. One Controller is run once.
 type Controller struct {
 	Selection inventory.Selection
 	Balancers []status.Balancer
 	Pods      Pods
-	Services  status.Services
+	Services  Services
 	Client    kubernetes.Interface
 	Fence     status.Fence // of every write
 	// Timeout opens the gate of a Pod that was ready but for it so long; 0 never does. It may be another one at each call.
@@ -216,8 +222,8 @@ func (c *Controller) claim(s *corev1.Service) claim {
 
 // elsewhere says which Service of another lbsync the Pod may be waiting for: that one opens the gate.
 func (c *Controller) elsewhere(p *model.Pod) string {
-	for _, s := range c.Services.Services() {
-		if s.Namespace != p.Namespace || len(s.Spec.Selector) == 0 || s.DeletionTimestamp != nil {
+	for _, s := range c.Services.ServicesIn(p.Namespace) {
+		if len(s.Spec.Selector) == 0 || s.DeletionTimestamp != nil {
 			continue
 		}
 		manager, class := s.Annotations[annotations.ManagedBy], s.Spec.LoadBalancerClass

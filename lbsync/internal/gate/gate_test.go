@@ -103,9 +103,11 @@ func (w *porch) GatedPod(key inventory.PodKey) (inventory.GatedPod, bool) {
 
 func (w *porch) Believable() bool                             { return !w.doubtful }
 func (w *porch) Service(key model.ServiceKey) *corev1.Service { return w.services[key] }
-func (w *porch) Services() (out []*corev1.Service) {
+func (w *porch) ServicesIn(namespace string) (out []*corev1.Service) {
 	for _, s := range w.services {
-		out = append(out, s)
+		if s.Namespace == namespace {
+			out = append(out, s)
+		}
 	}
 	return out
 }

@@ -168,6 +168,19 @@ func (w *Watch) Services() []*corev1.Service {
 	return out
 }
 
+// ServicesIn returns the Services of a Namespace as the API server sent them. They must not be changed.
+func (w *Watch) ServicesIn(namespace string) []*corev1.Service {
+	var out []*corev1.Service
+	found, err := w.services.GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
+	if err != nil { // only an index that there is not has one
+		panic(err)
+	}
+	for _, obj := range found {
+		out = append(out, obj.(*corev1.Service))
+	}
+	return out
+}
+
 // readService enters a Service as it is now.
 func (w *Watch) readService(key model.ServiceKey) {
 	if w.enterService(key) {

@@ -205,6 +205,9 @@ func TestListeners(t *testing.T) {
 		})
 	})
 	eventually(t, "the Service is told", heard("shop/web true [lb]"))
+	if in, elsewhere := w.ServicesIn("shop"), w.ServicesIn("else"); len(in) != 1 || in[0].Name != "web" || len(elsewhere) != 0 {
+		t.Errorf("Services of shop: %v, of another Namespace: %v", in, elsewhere)
+	}
 	p := apiPod("p", "web", "101")
 	p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: annotations.Gate}}
 	server.events["pods"] <- event{"ADDED", p}
