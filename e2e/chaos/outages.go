@@ -72,7 +72,7 @@ func lbAway(ctx context.Context, s *site, random *rand.Rand) (budget, error) {
 var balancers = []string{"admin", "master", "avi", "bigip"}
 
 func lbSlow(ctx context.Context, s *site, random *rand.Rand) (budget, error) {
-	return s.badWeather(ctx, random, weather{delay: time.Duration(100+random.IntN(300)) * time.Millisecond})
+	return s.badWeather(ctx, random, weather{delay: time.Duration(20+random.IntN(80)) * time.Millisecond})
 }
 
 func lbFailing(ctx context.Context, s *site, random *rand.Rand) (budget, error) {

@@ -27,7 +27,7 @@ import (
 )
 
 // restPatience is how long everything may take to come to rest after an action.
-const restPatience = 60 * time.Second
+const restPatience = 90 * time.Second
 
 // rest waits until everything wanted is there and nothing else, and returns what is still missing or too much.
 func (s *site) rest(ctx context.Context) error {

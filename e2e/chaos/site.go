@@ -38,9 +38,10 @@ var chartValues = []string{
 	"admissionPolicies.annotationWriters={nplbridge-lab-admin}",
 }
 
-// The providers of the one lbsync, and where their addresses come from.
+// The providers of the one lbsync, and where their addresses come from. HAProxy keeps the name that it begins with: agents would wait for the
+// watermark of one that was renamed.
 const (
-	viaHAProxy = "edge"
+	viaHAProxy = "haproxy"
 	viaAvi     = "controller"
 	viaBigIP   = "device"
 
