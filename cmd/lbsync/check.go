@@ -19,11 +19,11 @@ import (
 // permissions is what the chart's ClusterRole and Role grant.
 func permissions(cfg lbsync.Config) []kube.Permission {
 	out := []kube.Permission{
-		{Resource: "services", Verbs: []string{"get", "list", "watch", "patch"}},
+		{Resource: "services", Verbs: []string{"list", "watch", "patch"}},
 		{Resource: "services", Subresource: "status", Verbs: []string{"patch"}},
-		{Resource: "pods", Verbs: []string{"get", "list", "watch"}},
+		{Resource: "pods", Verbs: []string{"list", "watch"}},
 		{Resource: "pods", Subresource: "status", Verbs: []string{"patch"}},
-		{Resource: "nodes", Verbs: []string{"get", "list", "watch"}},
+		{Resource: "nodes", Verbs: []string{"list", "watch"}},
 		{Resource: "namespaces", Verbs: []string{"get"}, Name: metav1.NamespaceSystem},
 		{Group: "events.k8s.io", Resource: "events", Verbs: []string{"create", "patch"}},
 		{Group: "coordination.k8s.io", Resource: "leases", Verbs: []string{"create"}, Namespace: cfg.LeaseNamespace},

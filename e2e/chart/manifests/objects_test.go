@@ -129,9 +129,9 @@ func TestRights(t *testing.T) {
 			rule("crd.antrea.io", "antreaagentinfos", "get"),
 		},
 		"nplbridge-lbsync": {
-			rule("", "services", "get list watch patch"),
+			rule("", "services", "list watch patch"),
 			rule("", "services/status", "patch"),
-			rule("", "pods nodes", "get list watch"),
+			rule("", "pods nodes", "list watch"),
 			rule("", "pods/status", "patch"),
 			rule("", "namespaces", "get", "kube-system"),
 			rule("events.k8s.io", "events", "create patch"),

@@ -17,7 +17,7 @@ import (
 
 const account = "avi-account"
 
-// The chart with a load balancer elsewhere: its account comes late, it serves, is upgraded, goes and comes back, and leaves nothing.
+// The chart with a load balancer elsewhere: its account comes late, it serves, is upgraded, and leaves nothing.
 func TestAvi(t *testing.T) {
 	ctx := t.Context()
 	s := site{t: t, usage: &rights}
@@ -40,7 +40,6 @@ func TestAvi(t *testing.T) {
 	s.must(<-installed)
 	s.usage.note(t)
 	s.life(values[:len(values)-1]...)
-	s.goAndComeBack()
 	s.uninstall()
 	s.must(ignoreNotFound(theLab.Client().CoreV1().Secrets(systemNamespace).Delete(ctx, account, metav1.DeleteOptions{})))
 	s.kubectl("-n", app, "scale", "deployment/web", "--replicas=4")

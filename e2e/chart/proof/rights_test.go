@@ -74,8 +74,30 @@ func permissions(account string, rules []rbacv1.PolicyRule) (out []permission) {
 	return out
 }
 
-// unusedBecause says of each permission why nobody needs it in these tests.
-var unusedBecause = map[string]string{}
+// unusedBecause says of permissions why nobody may need them in these tests.
+const (
+	byCheck    = "for npl-agent check"
+	byWatch    = "client-go streams its first list by a watch, and lists only where the API server cannot do that (before 1.34, or with the feature off)"
+	repeated   = "client-go's recorder patches an Event that happens again within six minutes"
+	byCleanup  = "for lbsync cleanup"
+	besideOurs = "only where Antrea's agent runs on the Node"
+	leftAlone  = "only where a process is gone for good that has published something"
+)
+
+var unusedBecause = map[string]string{
+	"nplbridge-agent: get antreaagentinfos.crd.antrea.io":                  besideOurs,
+	"nplbridge-agent: get nodes":                                           byCheck,
+	"nplbridge-agent: list configmaps":                                     byWatch,
+	"nplbridge-agent: list nodes":                                          byWatch,
+	"nplbridge-agent: list services":                                       byWatch,
+	"nplbridge-agent: patch events.events.k8s.io":                          repeated,
+	"nplbridge-lbsync: delete leases.coordination.k8s.io nplbridge-lbsync": byCleanup,
+	"nplbridge-lbsync: list nodes":                                         byWatch,
+	"nplbridge-lbsync: list pods":                                          byWatch,
+	"nplbridge-lbsync: list services":                                      byWatch,
+	"nplbridge-lbsync: patch events.events.k8s.io":                         repeated,
+	"nplbridge-uninstall: delete configmaps":                               leftAlone,
+}
 
 // usage remembers which permissions were ever granted, and which were used.
 type usage struct {
@@ -93,7 +115,7 @@ func (u *usage) note(t *testing.T) {
 	}
 }
 
-// report fails for each denial, for each permission that nobody needed without a reason, and for each reason that does not hold.
+// report fails for each denial, for each permission that nobody needed without a reason, and for each reason of a permission that is not granted.
 func (u *usage) report(t *testing.T) {
 	t.Helper()
 	events, err := theLab.Audit()
@@ -121,10 +143,7 @@ func (u *usage) report(t *testing.T) {
 	var unused []string
 	for _, name := range slices.Sorted(maps.Keys(u.granted)) {
 		why, known := unusedBecause[name]
-		switch {
-		case u.used[name] && known:
-			t.Errorf("%s is used: take it out of the table of those that are not", name)
-		case !u.used[name]:
+		if !u.used[name] {
 			unused = append(unused, name+" ("+why+")")
 			if !known {
 				t.Errorf("nobody used the permission %s: take it away, or say why it is needed", name)
