@@ -48,6 +48,7 @@ lint: ## golangci-lint, and go mod tidy in every module
 generate: ## write the files that are generated from code (docs/reference)
 	go test ./cmd/npl-agent ./cmd/lbsync -run Docs -update
 	go test ./e2e/cases -run Page -update
+	UPDATE=1 go test ./e2e/chart/manifests -run README
 
 demo: deps ## the main job on real parts, PROVIDER=haproxy, avi or bigip; ONESHOT=1 tears down and exits by its checks
 	@go build -o $(BIN)/ ./e2e/cmd/demo && exec $(BIN)/demo
