@@ -173,7 +173,11 @@ func (b *balancer) backend(name, lines string) {
 // that the member is down.
 func (b *balancer) through(l net.Listener, address netip.AddrPort) (client, server net.Conn) {
 	b.t.Helper()
-	arrived := make(chan net.Conn, 16)
+	type arrival struct {
+		conn net.Conn
+		try  byte
+	}
+	arrived := make(chan arrival, 16)
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -181,30 +185,39 @@ func (b *balancer) through(l net.Listener, address netip.AddrPort) (client, serv
 				return
 			}
 			go func() {
-				if n, err := c.Read(make([]byte, 1)); err == nil && n == 1 {
-					arrived <- c
+				var try [1]byte
+				if n, err := c.Read(try[:]); err == nil && n == 1 {
+					arrived <- arrival{c, try[0]}
 					return
 				}
 				_ = c.Close()
 			}()
 		}
 	}()
+	try := byte(0)
 	b.eventually("a connection arrives at "+l.Addr().String(), func() error {
+		try++
 		c, err := net.Dial("tcp", address.String())
 		if err != nil {
 			return err
 		}
-		if _, err := c.Write([]byte("x")); err != nil {
+		if _, err := c.Write([]byte{try}); err != nil {
 			_ = c.Close()
 			return err
 		}
-		select {
-		case server = <-arrived:
-			client = c
-			return nil
-		case <-time.After(100 * time.Millisecond):
-			_ = c.Close()
-			return errors.New("it did not")
+		patience := time.After(100 * time.Millisecond)
+		for {
+			select {
+			case a := <-arrived:
+				if a.try == try {
+					client, server = c, a.conn
+					return nil
+				}
+				_ = a.conn.Close() // of a try that was given up
+			case <-patience:
+				_ = c.Close()
+				return errors.New("it did not")
+			}
 		}
 	})
 	return client, server
