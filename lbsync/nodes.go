@@ -129,9 +129,10 @@ func (g *group) shares(key model.ServiceKey) (out []onnode.Share, known bool) {
 	}
 	own := g.own()
 	own.Served = g.others.Before(g.balancer.name, key)
-	if l := g.balancer.loop.Load(); l != nil && l.Health().Ready {
-		report, _ := l.Report(key)
-		own.Served = onnode.Of(report)
+	if l := g.balancer.loop.Load(); l != nil {
+		if report, reported := l.Report(key); reported { // each report is told of, as what the loop says of itself is not
+			own.Served = onnode.Of(report)
+		}
 	}
 	out = append(out, own)
 	for _, p := range g.others.Peers(g.balancer.name, key, "") {

@@ -139,7 +139,7 @@ func (w *onNodes) edit(name string, change func(*corev1.Service)) {
 	})
 }
 
-// heartbeat lets time pass while every lbsync lives.
+// pass lets time pass while every lbsync lives.
 func (w *onNodes) pass(d time.Duration) {
 	until := w.clock.Now().Add(d)
 	w.eventually(d.String()+" have passed", func() bool { return w.clock.Now().After(until) })
@@ -358,9 +358,7 @@ func TestOnNodesBesideAPool(t *testing.T) {
 	w.edit("web", func(s *corev1.Service) { delete(s.Annotations, "nplbridge.io/address-pool") })
 	w.publishes("web", "198.51.100.11 198.51.100.12")
 	w.eventually("programmed", func() bool { return programmed(w.service("web")) })
-	if got := w.service("web").Annotations["nplbridge.io/load-balancer-ips-assigned"]; got != "" {
-		t.Errorf("it still has %s", got)
-	}
+	w.eventually("the address is free", func() bool { return w.service("web").Annotations["nplbridge.io/load-balancer-ips-assigned"] == "" })
 }
 
 // A Service of a family that no Node has says so.
@@ -442,6 +440,10 @@ func TestAnnouncedByInterface(t *testing.T) {
 		t.Errorf("after it moved %q, %+v", got, w.condition("web", status.Programmed))
 	}
 	move("")
+	w.pass(5 * time.Second)
+	if got := w.ingress("web"); got != "192.0.2.1" {
+		t.Errorf("while it moves %q", got)
+	}
 	w.publishes("web", "")
 	w.eventually("it says so", func() bool { return w.condition("web", status.Programmed).Reason == "VIPNotAnnounced" })
 }
