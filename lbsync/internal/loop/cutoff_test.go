@@ -147,3 +147,26 @@ func TestCutOffForTenCoolDowns(t *testing.T) {
 		}
 	}
 }
+
+// Where nothing of ours changes it is looked up all the same how far we have seen: an agent may wait for it, for a Pod that is nobody's here.
+func TestSeenFollowsWithNothingToDo(t *testing.T) {
+	r := newRig(t)
+	m := &fixedMarks{last: watermark.Watermark{Seen: "1"}}
+	r.marks, r.version = m, 100
+	r.restart()
+	r.loop.source = versionedFeed{r.x, &r.version}
+	r.service("a")
+	r.pod("a", 1)
+	r.pass(time.Minute)
+	if got := r.held(); got != "seen 100" {
+		t.Fatalf("%s", got)
+	}
+	if d := r.loop.untilNext(); d > seenPoll {
+		t.Errorf("nothing is looked up for %v", d)
+	}
+	r.version, m.changes = 200, 0
+	r.pass(time.Minute)
+	if got := r.held(); got != "seen 200" || m.changes == 0 {
+		t.Errorf("%s, told %d times", got, m.changes)
+	}
+}

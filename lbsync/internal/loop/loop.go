@@ -80,8 +80,8 @@ const (
 	// patience is for how long nothing is begun while a reading waits for the calls under way. Beyond it a call is slow, and nobody
 	// else has to wait for it.
 	patience = 250 * time.Millisecond
-	// waitingPoll is how often it is looked up how far we have seen while a Pod has no node port.
-	waitingPoll = 15 * time.Second
+	// seenPoll is how often it is looked up how far we have seen, for those who wait for it.
+	seenPoll = 10 * time.Second
 	// healthWait is for how long after a member was enabled its health is worth reading the load balancer often.
 	healthWait = 2 * time.Minute
 )
@@ -391,8 +391,8 @@ func (l *Loop) untilNext() time.Duration {
 	}
 	next := earlier(l.nextReading(now), l.due.next())
 	next = earlier(next, l.believeAt)
-	if l.holdings.waiting { // how far we have seen is news then, and nothing else may wake us
-		next = earlier(next, l.takenAt.Add(waitingPoll))
+	if l.links.Marks != nil { // how far we have seen is news to whoever waits for a node port, and nothing else may wake us
+		next = earlier(next, l.takenAt.Add(seenPoll))
 	}
 	if l.queue.len() > 0 && now.Before(l.fencedAt) {
 		next = earlier(next, l.fencedAt)

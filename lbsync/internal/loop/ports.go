@@ -136,7 +136,7 @@ type Holdings struct {
 	Held []watermark.NodePort
 	// Left counts the node ports that were held once and are not any more: as it grows, somebody may be waiting to hear of it.
 	Left uint64
-	// Waiting is true while a Pod that a Service selects has no node port yet, perhaps because it waits for this.
+	// Waiting is true while a Pod that a Service selects has no node port yet. That none has does not mean that nobody waits for this.
 	Waiting bool
 }
 
@@ -167,7 +167,7 @@ func (l *Loop) refreshPorts() {
 	valid := l.sure()
 	l.mu.Lock()
 	h := &l.holdings
-	news := valid && (!h.valid || len(l.ports.changed) > 0 || len(l.unpublished) > 0 && h.seen != l.seen)
+	news := valid && (!h.valid || len(l.ports.changed) > 0 || h.seen != l.seen)
 	for key, held := range l.ports.changed {
 		h.replace(l.ports.of[key], held)
 		if len(held.ports) == 0 && held.dark == 0 {
