@@ -162,13 +162,16 @@ func (s *story) settled(ctx context.Context, want int) error {
 				return fmt.Errorf("Pod %s is still ending", p.Name)
 			}
 			mappings, err := npl.Decode(p.Annotations[npl.Annotation])
-			if err != nil || len(mappings) == 0 {
-				return fmt.Errorf("Pod %s has no node port: %v", p.Name, err)
+			if err != nil {
+				return fmt.Errorf("Pod %s: %w", p.Name, err)
 			}
 			if !slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 				return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 			}) {
 				return fmt.Errorf("Pod %s is not ready", p.Name)
+			}
+			if len(mappings) == 0 {
+				return fmt.Errorf("Pod %s has no node port", p.Name)
 			}
 			for _, m := range mappings {
 				published[fmt.Sprint(m.NodeIP, ":", m.NodePort)] = true

@@ -211,22 +211,16 @@ func TestArchives(t *testing.T) {
 	}
 }
 
-// The same commit gives the same images, wherever and whenever they are made.
+// The same commit gives the same image, wherever and whenever it is made.
 func TestImagesAreReproducible(t *testing.T) {
-	again := t.TempDir()
-	text, err := makeImages(t.Context(), again, "-engine=false")
+	again, err := makeImages(t.Context(), t.TempDir(), "-engine=false", "-only", "npl-agent", "-platforms", "linux/amd64")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"npl-agent", "lbsync"} {
-		was, is := read(t, filepath.Join(output, name, "index.json")), read(t, filepath.Join(again, name, "index.json"))
-		if string(was) != string(is) {
-			t.Errorf("%s was\n%s\nand is\n%s", name, was, is)
-		}
-	}
-	_, before, _ := strings.Cut(printed, "\n")
-	if _, after, _ := strings.Cut(text, "\n"); !strings.HasPrefix(before, after) {
-		t.Errorf("printed was\n%s\nand is\n%s", before, after)
+	line := regexp.MustCompile(`npl-agent:9\.8\.7 +linux/amd64 .*sha256:[0-9a-f]{64}`)
+	was, is := strings.Fields(line.FindString(printed)), strings.Fields(line.FindString(again))
+	if len(is) == 0 || !slices.Equal(was, is) {
+		t.Errorf("the image was %q and is %q", was, is)
 	}
 }
 
