@@ -16,7 +16,7 @@ var combinations = map[string][]string{
 	"Avi":                 {"lbsync.config.provider=avi", "lbsync.config.avi.url=https://avi", "lbsync.config.avi.username=u", "lbsync.existingSecret=account", "lbsync.replicas=2"},
 	"BIG-IP":              {"lbsync.config.provider=bigip", "lbsync.config.bigip.urls={https://a,https://b}", "lbsync.config.bigip.username=u", "lbsync.existingSecret=account"},
 	"routed pools":        {"lbsync.haproxy.announce=routed", "addressPools={192.0.2.0/28}"},
-	"keepalived":          {"lbsync.haproxy.announce=keepalived", "addressPools={192.0.2.0/30}", "lbsync.keepalived.image.repository=example.org/keepalived", "lbsync.keepalived.interface=eth0"},
+	"keepalived":          {"lbsync.haproxy.announce=keepalived", "addressPools={192.0.2.10,192.0.2.11}", "lbsync.keepalived.image.repository=example.org/keepalived", "lbsync.keepalived.interface=eth0"},
 	"no agent":            {"agent.enabled=false", "admissionPolicies.annotationWriters={system:serviceaccount:kube-system:antrea-agent}"},
 	"no lbsync":           {"lbsync.enabled=false"},
 	"no policies":         {"admissionPolicies.enabled=false"},
