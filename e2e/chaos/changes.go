@@ -292,12 +292,6 @@ func exhaustion(ctx context.Context, s *site, random *rand.Rand) (budget, error)
 	if err := s.deleteAll(ctx, "pod", "many-1", "--grace-period=1"); err != nil {
 		return nothing, err
 	}
-	// A load balancer's watermark moves when it lost a member, and all have to.
-	for _, app := range []string{"api", "dns"} {
-		if err := s.deleteAll(ctx, "pod", pick(random, s.podsOf(app)).Name, "--wait=false"); err != nil {
-			return nothing, err
-		}
-	}
 	if err := s.has(ctx, "many-2", many); err != nil {
 		return nothing, err
 	}
