@@ -20,6 +20,9 @@ func needLab(pkg string) bool {
 	return slices.Contains([]string{"e2e/chart", "e2e/chart/proof", "e2e/cmd/lab", "e2e/lab", "e2e/remote", "e2e/stories"}, path) || strings.HasPrefix(path, "e2e/lab/")
 }
 
+// released is the package that builds images for every platform, which the inner loop has no time for.
+const released = module + "e2e/release"
+
 // fastStages leave the race detector out: it doubles the time to build and to run.
 func fastStages(seen *cases.Run) []stage {
 	return []stage{
@@ -35,6 +38,9 @@ func allStages(scratch string, seen *cases.Run) []stage {
 	return []stage{
 		{"gofmt and vet", vet},
 		{"unit tests, race detector", func(ctx context.Context) (tally, error) { return unit(ctx, seen, "-race") }},
+		{"what a release is", func(ctx context.Context) (tally, error) {
+			return tests(command(ctx, ".", nil, "go", "test", "-json", "-count=1", "-timeout=15m", released), seen)
+		}},
 		{"the lab's programs", func(ctx context.Context) (tally, error) {
 			return tally{}, stream(ctx, "go", "run", "./e2e/cmd/lab", "build", "--output", programs)
 		}},
@@ -98,6 +104,9 @@ func lintStages() []stage {
 		{"golangci-lint", func(ctx context.Context) (tally, error) {
 			return tally{}, stream(ctx, "go", "tool", "-modfile=.ci/tools/lint/go.mod", "golangci-lint", "run", "./...", "./.ci/stages")
 		}},
+		{"goreleaser check", func(ctx context.Context) (tally, error) {
+			return tally{}, run(ctx, ".", []string{"CGO_ENABLED=0", "GOFLAGS=-trimpath"}, "go", "tool", "-modfile=.ci/tools/release/go.mod", "goreleaser", "check")
+		}},
 		{"go mod tidy", tidy},
 		{"nested modules, vet", vetNested},
 	}
@@ -135,7 +144,7 @@ func unit(ctx context.Context, seen *cases.Run, flags ...string) (tally, error) 
 	if err != nil {
 		return tally{}, err
 	}
-	packages = slices.DeleteFunc(packages, needLab)
+	packages = slices.DeleteFunc(packages, func(p string) bool { return needLab(p) || p == released })
 	args := slices.Concat([]string{"test", "-json", "-timeout=10m"}, flags, []string{"./.ci/stages"}, packages)
 	return tests(command(ctx, ".", nil, "go", args...), seen)
 }
