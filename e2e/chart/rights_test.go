@@ -116,7 +116,7 @@ func granted(t *testing.T, set ...string) []string {
 			}
 		}
 	}
-	for _, o := range render(t, append(set, "lbsync.enabled=false")...) {
+	for _, o := range render(t, append(set, "lbsync.enabled=false", "uninstall.cleanup=false")...) {
 		switch o := o.(type) {
 		case *rbacv1.ClusterRole:
 			add(o.Rules, "")
