@@ -39,16 +39,16 @@ func (s *site) command(ctx context.Context, verb string, more ...string) *exec.C
 	return s.lab.Command(ctx, host, argv...)
 }
 
-// startAgent starts npl-agent and does not wait for anything. A pass that only compares would be counted as one that something
-// caused, so it makes none; and a port is free again at once, so that one round after another finds them all.
-func (s *site) startAgent(ctx context.Context) (*agent, error) {
+// startAgent starts npl-agent, with more settings, and does not wait for anything. A pass that only compares would be counted as one that
+// something caused, so it makes none; and a port is free again at once, so that one round after another finds them all.
+func (s *site) startAgent(ctx context.Context, more ...string) (*agent, error) {
 	a := &agent{site: s, log: filepath.Join(s.dir, "agent.log"), done: make(chan error, 1)}
 	log, err := os.Create(a.log)
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
-	a.cmd = s.command(ctx, "run", "--listen="+agentAddress, "--repair-interval=1h", "--cool-down=0s")
+	a.cmd = s.command(ctx, "run", append([]string{"--listen=" + agentAddress, "--repair-interval=1h", "--cool-down=0s"}, more...)...)
 	a.cmd.Stdout, a.cmd.Stderr = log, log
 	a.began = time.Now()
 	if err := a.cmd.Start(); err != nil {
@@ -75,7 +75,7 @@ func (a *agent) explain(err error) error {
 		return nil
 	}
 	log, _ := os.ReadFile(a.log)
-	return fmt.Errorf("%w\n%s", err, log[max(0, len(log)-2000):])
+	return fmt.Errorf("%w\n%s", err, tail(string(log), 2000))
 }
 
 func (a *agent) stop() error {

@@ -28,7 +28,10 @@ func Parts() []Part {
 		{"memory", "npl-agent: memory among 10,000 Services, and what Services that are not enabled cost", memory},
 		{"ready", "lbsync: from a Pod being Ready to its first request through the VIP", ready},
 		{"lbsync", "lbsync: a Pod's change in clusters of three sizes, and bursts of 3,000 Pods, by provider concurrency", lbsyncChanges},
-		{"lbsync-large", "lbsync: start, memory and restart with 100,000 Pods on a real API server", lbsyncCluster},
+		{"lbsync-large", "lbsync: start, memory, changes and restart with 100,000 Pods on a real API server", lbsyncLarge},
+		{"scale", "lbsync: the same at several sizes, to see what grows with the cluster and what does not", scale},
+		{"control", "npl-agent and lbsync: from a Pod being Ready to its first answer, from its deletion to its last, at several rates of change", control},
+		{"haproxy-memory", "lbsync beside a real HAProxy with 10,000 members: memory", haproxyMemory},
 	}
 }
 
@@ -50,8 +53,8 @@ func Select(names []string) ([]Part, error) {
 }
 
 // Run measures the parts and then prints their figures as one table. What happens meanwhile is told to out, too.
-func Run(ctx context.Context, parts []Part, out io.Writer) error {
-	r := &runner{out: out, began: time.Now()}
+func Run(ctx context.Context, parts []Part, opt Options, out io.Writer) error {
+	r := &runner{opt: opt, out: out, began: time.Now()}
 	defer r.close()
 	var figures []Figure
 	for _, p := range parts {
@@ -68,6 +71,7 @@ func Run(ctx context.Context, parts []Part, out io.Writer) error {
 
 // runner lends the parts a lab, one at a time.
 type runner struct {
+	opt   Options
 	out   io.Writer
 	began time.Time
 	lab   *lab.Lab

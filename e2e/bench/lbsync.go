@@ -16,12 +16,29 @@ import (
 // SubjectCommand is the command, of the program that Run is in, that calls ServeInMemory: it is given a kubeconfig and a number of members.
 const SubjectCommand = "lbsync-in-memory"
 
-// lbsyncCluster measures the start and the memory of lbsync in a large cluster, and what it does when it is started anew.
-func lbsyncCluster(ctx context.Context, r *runner) ([]Figure, error) {
+// lbsyncLarge measures lbsync in the largest cluster.
+func lbsyncLarge(ctx context.Context, r *runner) ([]Figure, error) {
+	return lbsyncCluster(ctx, r, largest)
+}
+
+// scale measures lbsync in clusters of several sizes.
+func scale(ctx context.Context, r *runner) (all []Figure, err error) {
+	for _, size := range r.opt.Sizes {
+		figures, err := lbsyncCluster(ctx, r, size)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", size, err)
+		}
+		all = append(all, figures...)
+	}
+	return all, nil
+}
+
+// lbsyncCluster measures the start and the memory of lbsync in a cluster, what changes cost it there, and what it does when it is started anew.
+func lbsyncCluster(ctx context.Context, r *runner, size Size) ([]Figure, error) {
 	if err := r.start(ctx, 1); err != nil {
 		return nil, err
 	}
-	t, err := newTemplates(ctx, r.lab)
+	t, err := newTemplates(ctx, r.lab, size, lbsyncProvider)
 	if err != nil {
 		return nil, err
 	}
@@ -35,15 +52,15 @@ func lbsyncCluster(ctx context.Context, r *runner) ([]Figure, error) {
 		return nil, err
 	}
 	r.say("the API server has them all")
-	p, err := startProcess(ctx, r)
+	p, err := startProcess(ctx, r, size)
 	if err != nil {
 		return nil, err
 	}
-	figures, err := p.measure(ctx, r)
+	figures, err := p.measure(ctx, r, &t)
 	if err := errors.Join(err, p.stop()); err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, p.complaints.Bytes())
 	}
-	name := fmt.Sprintf("%d Pods of %.1f KiB, %d Nodes, %d Services: ", lbsyncPods, float64(t.size)/1024, lbsyncNodes, lbsyncServices)
+	name := fmt.Sprintf("%s, %.1f KiB a Pod: ", size, float64(t.size)/1024)
 	for i := range figures {
 		figures[i].What = name + figures[i].What
 		name = "… "
@@ -60,12 +77,12 @@ type process struct {
 	began      time.Time
 }
 
-func startProcess(ctx context.Context, r *runner) (*process, error) {
+func startProcess(ctx context.Context, r *runner, size Size) (*process, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	p := &process{cmd: r.lab.Command(ctx, "", program, SubjectCommand, r.lab.Kubeconfig(), fmt.Sprint(lbsyncPods))}
+	p := &process{cmd: r.lab.Command(ctx, "", program, SubjectCommand, r.lab.Kubeconfig(), fmt.Sprint(size.Pods))}
 	p.cmd.Stderr = &p.complaints
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -104,7 +121,12 @@ func (p *process) next(r *runner, what string) (m moment, err error) {
 }
 
 func (p *process) memory() (rss, peak float64, err error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	return residents(p.cmd.Process.Pid)
+}
+
+// residents are RSS and its peak of a process, in bytes.
+func residents(pid int) (rss, peak float64, err error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, 0, err
 	}
@@ -116,7 +138,15 @@ func (p *process) memory() (rss, peak float64, err error) {
 	return rss, peak, err
 }
 
-func (p *process) measure(ctx context.Context, r *runner) ([]Figure, error) {
+// order tells the process what to do, and waits for the moment when it is done.
+func (p *process) order(r *runner, what, then string) (moment, error) {
+	if _, err := io.WriteString(p.in, what+"\n"); err != nil {
+		return moment{}, err
+	}
+	return p.next(r, then)
+}
+
+func (p *process) measure(ctx context.Context, r *runner, t *templates) ([]Figure, error) {
 	at := map[string]moment{}
 	peaks := map[string]float64{}
 	for _, what := range []string{momentCaches, momentModel, momentApplied, momentRested} {
@@ -129,20 +159,15 @@ func (p *process) measure(ctx context.Context, r *runner) ([]Figure, error) {
 			return nil, err
 		}
 	}
-	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-time.After(steadyAfter):
-	}
-	rss, _, err := p.memory()
+	changed, rss, err := p.changes(ctx, r, t)
 	if err != nil {
 		return nil, err
 	}
 	again := time.Now()
-	if _, err := io.WriteString(p.in, "\n"); err != nil {
+	if at["again "+momentCaches], err = p.order(r, tellAgain, momentCaches); err != nil {
 		return nil, err
 	}
-	for _, what := range []string{momentCaches, momentRestarted, momentQuiet} {
+	for _, what := range []string{momentRestarted, momentQuiet} {
 		if at["again "+what], err = p.next(r, what); err != nil {
 			return nil, err
 		}
@@ -150,7 +175,7 @@ func (p *process) measure(ctx context.Context, r *runner) ([]Figure, error) {
 	caches, model, applied := at[momentCaches].At, at[momentModel].At, at[momentApplied].At
 	quiet := at["again "+momentQuiet]
 	const limit = 1.5 * (1 << 30)
-	return []Figure{
+	return append(changed, []Figure{
 		{What: "process started to caches full", Measured: fmt.Sprintf("%s, %s of lbsync's own processor time", seconds(caches.Sub(p.began)), seconds(at[momentCaches].Processor))},
 		{What: "caches full to the first complete model", Measured: within(model.Sub(caches), 10*time.Second), Expected: "< 10 s"},
 		{What: "caches full to everything applied", Measured: fmt.Sprintf("%s, %s of lbsync's own processor time", seconds(applied.Sub(caches)),
@@ -170,7 +195,8 @@ func (p *process) measure(ctx context.Context, r *runner) ([]Figure, error) {
 				quiet.Coordination),
 			Expected: "0, 0",
 		},
-	}, nil
+		{What: "until everything is applied: calls to the API server, bytes to and from it", Measured: at[momentApplied].traffic(moment{})},
+	}...), nil
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }

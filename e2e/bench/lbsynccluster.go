@@ -26,13 +26,30 @@ import (
 	"github.com/nplbridge/nplbridge/e2e/lab"
 )
 
-// The cluster that lbsync is measured in. Pods of one Service are on different Nodes.
-const (
-	lbsyncPods       = 100_000
-	lbsyncNodes      = 1_000
-	lbsyncServices   = 10_000
-	lbsyncNamespaces = 100
-)
+// Size is that of a cluster that lbsync is measured in. Pods of one Service are on different Nodes.
+type Size struct{ Pods, Nodes, Services int }
+
+// largest is the size that lbsync is to serve on two cores.
+var largest = Size{Pods: 100_000, Nodes: 1_000, Services: 10_000}
+
+func (s Size) String() string {
+	return fmt.Sprintf("%d Pods, %d Nodes, %d Services", s.Pods, s.Nodes, s.Services)
+}
+
+// validate says what is wrong with a size: a Node has a thousand node ports.
+func (s Size) validate() error {
+	switch {
+	case s.Pods < 1 || s.Nodes < 1 || s.Services < 1:
+		return fmt.Errorf("size %s: each number is at least 1", s)
+	case s.Pods > 1<<19 || s.Nodes > 1<<15 || s.Services > 1<<16:
+		return fmt.Errorf("size %s: at most %d Pods, %d Nodes and %d Services have addresses", s, 1<<19, 1<<15, 1<<16)
+	case s.Pods > 1000*s.Nodes:
+		return fmt.Errorf("size %s: a Node has node ports for 1000 Pods", s)
+	}
+	return nil
+}
+
+const lbsyncNamespaces = 100
 
 func lbsyncVIP(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{203, byte(i >> 16), byte(i >> 8), byte(i)})
@@ -79,15 +96,18 @@ func freeze() error {
 
 // templates are a Pod and a Service as the API server keeps them, managed fields and all.
 type templates struct {
-	pod     *corev1.Pod
-	service *corev1.Service
-	size    int // of the Pod, in bytes of JSON
+	of       Size
+	provider string // that the Services are for
+	pod      *corev1.Pod
+	service  *corev1.Service
+	size     int // of the Pod, in bytes of JSON
 }
 
 const templateNamespace = "template"
 
 // newTemplates makes one of each through the API server.
-func newTemplates(ctx context.Context, l *lab.Lab) (t templates, err error) {
+func newTemplates(ctx context.Context, l *lab.Lab, of Size, provider string) (t templates, err error) {
+	t.of, t.provider = of, provider
 	s := &site{lab: l, client: l.Client()}
 	if err := s.namespace(ctx, templateNamespace); err != nil {
 		return t, err
@@ -102,7 +122,7 @@ func newTemplates(ctx context.Context, l *lab.Lab) (t templates, err error) {
 		return t, err
 	}
 	svc := enabledService(templateNamespace, "shop")
-	svc.Spec.Type, svc.Spec.LoadBalancerClass, svc.Spec.AllocateLoadBalancerNodePorts = corev1.ServiceTypeLoadBalancer, new("nplbridge.io/"+lbsyncProvider), new(false)
+	svc.Spec.Type, svc.Spec.LoadBalancerClass, svc.Spec.AllocateLoadBalancerNodePorts = corev1.ServiceTypeLoadBalancer, new("nplbridge.io/"+provider), new(false)
 	if err := s.createService(ctx, svc); err != nil {
 		return t, err
 	}
@@ -112,7 +132,7 @@ func newTemplates(ctx context.Context, l *lab.Lab) (t templates, err error) {
 
 // podNumber is the i-th Pod, running and mapped.
 func (t templates) podNumber(i int) *corev1.Pod {
-	service, node := i%lbsyncServices, (i+i/lbsyncNodes)%lbsyncNodes
+	service, node := i%t.of.Services, (i+i/t.of.Nodes)%t.of.Nodes
 	app := lbsyncApp(service)
 	p := t.pod.DeepCopy()
 	p.Namespace, p.Name, p.UID = lbsyncNamespace(service), fmt.Sprintf("%s-6d5f8c7b9d-%05d", app, i), lbsyncUID(1, i)
@@ -122,7 +142,7 @@ func (t templates) podNumber(i int) *corev1.Pod {
 	}
 	address := lbsyncNodeIP(node)
 	p.Annotations[npl.Annotation] = npl.Encode([]npl.Mapping{{
-		PodPort: 8080, NodeIP: address, NodePort: uint16(61000 + i/lbsyncNodes), Protocol: npl.TCP, Family: npl.IPv4,
+		PodPort: 8080, NodeIP: address, NodePort: uint16(61000 + i/t.of.Nodes), Protocol: npl.TCP, Family: npl.IPv4,
 	}})
 	p.Spec.NodeName, p.Status.HostIP = lbsyncNode(node), address.String()
 	p.Status.HostIPs = []corev1.HostIP{{IP: address.String()}}
@@ -131,7 +151,7 @@ func (t templates) podNumber(i int) *corev1.Pod {
 	return p
 }
 
-// serviceNumber is the i-th Service, with what lbsync has written on it; only its conditions are not there yet. It has no ClusterIP, so
+// serviceNumber is the i-th Service, with what our lbsync has written on it; only its conditions are not there yet. It has no ClusterIP, so
 // that the API server need not repair its allocation.
 func (t templates) serviceNumber(i int) *corev1.Service {
 	app := lbsyncApp(i)
@@ -139,6 +159,9 @@ func (t templates) serviceNumber(i int) *corev1.Service {
 	s.Namespace, s.Name, s.UID, s.ResourceVersion = lbsyncNamespace(i), app, lbsyncUID(2, i), ""
 	s.Spec.Selector = map[string]string{"app": app}
 	s.Spec.ClusterIP, s.Spec.ClusterIPs = "", nil
+	if t.provider != lbsyncProvider { // another lbsync than ours does it
+		return s
+	}
 	s.Finalizers = append(s.Finalizers, "nplbridge.io/cleanup")
 	s.Annotations["nplbridge.io/managed-by"] = lbsyncInstance + "/" + lbsyncLease
 	s.Annotations["nplbridge.io/load-balancer-ips-assigned"] = lbsyncProvider + "=" + lbsyncVIP(i).String()
@@ -190,17 +213,17 @@ func (t *templates) fill(ctx context.Context, r *runner, l *lab.Lab) error {
 			ns.Status.Phase = corev1.NamespaceActive
 			return stored{"namespaces/" + ns.Name, ns}
 		}),
-		put("Nodes", lbsyncNodes, func(i int) stored {
+		put("Nodes", t.of.Nodes, func(i int) stored {
 			n := nodeNumber(i)
 			n.TypeMeta = meta("Node")
 			return stored{"minions/" + n.Name, n}
 		}),
-		put("Services", lbsyncServices, func(i int) stored {
+		put("Services", t.of.Services, func(i int) stored {
 			s := t.serviceNumber(i)
 			s.TypeMeta = meta("Service")
 			return stored{"services/specs/" + s.Namespace + "/" + s.Name, s}
 		}),
-		put("Pods", lbsyncPods, func(i int) stored {
+		put("Pods", t.of.Pods, func(i int) stored {
 			p := t.podNumber(i)
 			p.TypeMeta = meta("Pod")
 			return stored{"pods/" + p.Namespace + "/" + p.Name, p}

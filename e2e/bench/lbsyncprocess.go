@@ -1,12 +1,14 @@
 package bench
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,8 +34,11 @@ type moment struct {
 	// ConfigMaps of the watermark are Coordination and not Written.
 	Applications, Steps, Observations int
 	Written, Coordination             int64
-	Refused                           int           // Service ports that the load balancer did not take, at any time since the process began
-	Processor                         time.Duration // that this process has used since it began
+	// All that was sent to the API server and came from it, the bodies of requests and answers without compression; a watch is one call
+	// however much it tells.
+	Calls, Sent, Received int64
+	Refused               int           // Service ports that the load balancer did not take, at any time since the process began
+	Processor             time.Duration // that this process has used since it began
 }
 
 const (
@@ -41,6 +46,8 @@ const (
 	momentModel     = "model"     // the first complete one: the load balancer is told of all Services at once
 	momentApplied   = "applied"   // all members are on the load balancer
 	momentRested    = "rested"    // nothing has been written to Kubernetes for a while
+	momentSteady    = "steady"    // it was asked for
+	momentChanged   = "changed"   // so many members as were asked for have been written since the moment before
 	momentRestarted = "restarted" // every Service was looked at by the second Syncer
 	momentQuiet     = "quiet"     // and this is what it has written until a while later
 )
@@ -55,14 +62,20 @@ func lbsyncConfig(identity string) lbsync.Config {
 	c := lbsync.DefaultConfig()
 	c.Instance, c.Providers, c.Identity = lbsyncInstance, []string{lbsyncProvider}, identity
 	c.LeaseNamespace, c.LeaseName = "default", lbsyncLease
-	c.AddressPools = []lbsync.AddressPool{{Name: "default", Ranges: []lbsync.AddressRange{{First: lbsyncVIP(0), Last: lbsyncVIP(lbsyncServices)}}}}
+	c.AddressPools = []lbsync.AddressPool{{Name: "default", Ranges: []lbsync.AddressRange{{First: lbsyncVIP(0), Last: lbsyncVIP(1 << 16)}}}}
 	return c
 }
 
 const restAfter = 10 * time.Second
 
+// What a process of ServeInMemory is told, a line each; a number has it wait until as many members were written.
+const (
+	tellSteady = "steady"
+	tellAgain  = "again" // start a second Syncer
+)
+
 // ServeInMemory runs lbsync as cmd/lbsync does, but for a load balancer in memory without delay that has to get so many members; when
-// everything rests it waits for a line from in and then starts a second Syncer on the same load balancer.
+// everything rests it does what lines from in say, the last of which starts a second Syncer on the same load balancer.
 func ServeInMemory(ctx context.Context, kubeconfig string, members int, in io.Reader, out io.Writer) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -72,7 +85,7 @@ func ServeInMemory(ctx context.Context, kubeconfig string, members int, in io.Re
 	config.ContentType = runtime.ContentTypeProtobuf // this and the limits as cmd/lbsync has them
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	config.QPS, config.Burst = 1000, 2000
-	p := &subject{members: members, out: json.NewEncoder(out), lb: providertest.NewLoadBalancer(providertest.MemoryCapabilities())}
+	p := &subject{members: members, in: bufio.NewScanner(in), out: json.NewEncoder(out), lb: providertest.NewLoadBalancer(providertest.MemoryCapabilities())}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return counter{p, next} })
 	if p.client, err = kubernetes.NewForConfig(config); err != nil {
 		return err
@@ -80,25 +93,23 @@ func ServeInMemory(ctx context.Context, kubeconfig string, members int, in io.Re
 	if err := p.run(ctx, "first", p.first); err != nil {
 		return err
 	}
-	if _, err := in.Read(make([]byte, 1)); err != nil {
-		return err
-	}
 	if err := p.run(ctx, "second", p.second); err != nil {
 		return err
 	}
-	_, err = io.Copy(io.Discard, in) // until the last moment was read, and the memory beside it
-	return err
+	p.in.Scan() // it ends when the last moment was read, and the memory beside it
+	return p.in.Err()
 }
 
 // subject is the process that is measured.
 type subject struct {
 	members int
+	in      *bufio.Scanner
 	out     *json.Encoder
 	lb      *providertest.LoadBalancer
 	client  kubernetes.Interface
 
-	written, coordination atomic.Int64
-	base                  moment // counts when the run began
+	written, coordination, calls, sent, received atomic.Int64
+	base                                         moment // counts when the run began
 
 	mu      sync.Mutex
 	largest int // number of pools in one call
@@ -113,6 +124,8 @@ type counter struct {
 }
 
 func (c counter) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.calls.Add(1)
+	c.sent.Add(max(0, r.ContentLength))
 	if r.Method != http.MethodGet {
 		if coordinates(r.URL.Path) {
 			c.coordination.Add(1)
@@ -120,7 +133,23 @@ func (c counter) RoundTrip(r *http.Request) (*http.Response, error) {
 			c.written.Add(1)
 		}
 	}
-	return c.next.RoundTrip(r)
+	answer, err := c.next.RoundTrip(r)
+	if err == nil {
+		answer.Body = counted{answer.Body, &c.received}
+	}
+	return answer, err
+}
+
+// counted counts what is read of an answer.
+type counted struct {
+	io.ReadCloser
+	n *atomic.Int64
+}
+
+func (c counted) Read(b []byte) (int, error) {
+	n, err := c.ReadCloser.Read(b)
+	c.n.Add(int64(n))
+	return n, err
 }
 
 // coordinates reports whether a request is about the Lease or a ConfigMap of the watermark.
@@ -199,7 +228,40 @@ func (p *subject) first(ctx context.Context, s *lbsync.Syncer) error {
 	p.mu.Unlock()
 	p.tell(momentModel, modelAt)
 	p.tell(momentApplied, now)
-	return p.rest(ctx, momentRested)
+	if err := p.rest(ctx, momentRested); err != nil {
+		return err
+	}
+	return p.obey(ctx)
+}
+
+// obey does what lines say until one tells to start anew.
+func (p *subject) obey(ctx context.Context) error {
+	last := p.lb.Writes()
+	for p.in.Scan() {
+		switch line := p.in.Text(); line {
+		case tellAgain:
+			return nil
+		case tellSteady:
+			p.tell(momentSteady, time.Now())
+		default:
+			steps, err := strconv.Atoi(line)
+			if err != nil {
+				return fmt.Errorf("told %q: %w", line, err)
+			}
+			err = until(ctx, func() error {
+				if n := p.lb.Writes() - last; n < steps {
+					return fmt.Errorf("%d of %d members written", n, steps)
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			p.tell(momentChanged, time.Now())
+		}
+		last = p.lb.Writes()
+	}
+	return errors.Join(io.ErrUnexpectedEOF, p.in.Err())
 }
 
 func (p *subject) second(ctx context.Context, s *lbsync.Syncer) error {
@@ -240,7 +302,7 @@ func (p *subject) rest(ctx context.Context, what string) error {
 func (p *subject) counts() moment {
 	return moment{
 		Applications: p.lb.Applications(), Steps: p.lb.Writes(), Observations: p.lb.Observations(),
-		Written: p.written.Load(), Coordination: p.coordination.Load(),
+		Written: p.written.Load(), Coordination: p.coordination.Load(), Calls: p.calls.Load(), Sent: p.sent.Load(), Received: p.received.Load(),
 	}
 }
 
@@ -256,6 +318,9 @@ func (p *subject) tell(what string, at time.Time) {
 	m.Observations -= p.base.Observations
 	m.Written -= p.base.Written
 	m.Coordination -= p.base.Coordination
+	m.Calls -= p.base.Calls
+	m.Sent -= p.base.Sent
+	m.Received -= p.base.Received
 	p.mu.Lock()
 	m.Refused = p.refused
 	p.mu.Unlock()

@@ -4,12 +4,9 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/nplbridge/nplbridge/agent/npl"
 	"github.com/nplbridge/nplbridge/e2e/lab"
@@ -56,8 +53,8 @@ func readyToFirstRequest(ctx context.Context, r *runner, l *lab.Lab) ([]Figure, 
 	if _, err := v.Settled(ctx, "bench", replicas); err != nil {
 		return nil, err
 	}
-	seen := newSightings()
-	if err := seen.watch(ctx, l); err != nil {
+	seen := newSightings(func(p *corev1.Pod) string { return string(p.UID) })
+	if err := seen.watch(ctx, l.Client(), readyNamespace); err != nil {
 		return nil, err
 	}
 	before, err := propagation(ctx, l)
@@ -107,69 +104,4 @@ func readyToFirstRequest(ctx context.Context, r *runner, l *lab.Lab) ([]Figure, 
 func propagation(ctx context.Context, l *lab.Lab) (total, error) {
 	families, err := scrape(ctx, l, "lb", "127.0.0.1:10362")
 	return histogram(families["lbsync_propagation_seconds"]), err
-}
-
-// sightings holds when each Pod was seen Ready and when it first answered, by UID.
-type sightings struct {
-	mu     sync.Mutex
-	ready  map[string]time.Time
-	answer map[string]time.Time
-	old    map[string]bool // Ready before the measurement began
-}
-
-func newSightings() *sightings {
-	return &sightings{ready: map[string]time.Time{}, answer: map[string]time.Time{}, old: map[string]bool{}}
-}
-
-func (s *sightings) watch(ctx context.Context, l *lab.Lab) error {
-	factory := informers.NewSharedInformerFactoryWithOptions(l.Client(), 0, informers.WithNamespace(readyNamespace))
-	informer := factory.Core().V1().Pods().Informer()
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
-		AddFunc:    func(obj any, initial bool) { s.pod(obj.(*corev1.Pod), initial) },
-		UpdateFunc: func(_, obj any) { s.pod(obj.(*corev1.Pod), false) },
-	})
-	if err != nil {
-		return err
-	}
-	factory.Start(ctx.Done())
-	factory.WaitForCacheSync(ctx.Done())
-	return nil
-}
-
-func (s *sightings) pod(p *corev1.Pod, initial bool) {
-	now := time.Now()
-	if !view.Ready(*p) {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	uid := string(p.UID)
-	if initial {
-		s.old[uid] = true
-	}
-	if _, ok := s.ready[uid]; !ok {
-		s.ready[uid] = now
-	}
-}
-
-func (s *sightings) answered(_ string, a load.Answer, at time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, ok := s.answer[a.UID]; !ok {
-		s.answer[a.UID] = at
-	}
-}
-
-func (s *sightings) measured() int { return len(s.latencies()) }
-
-func (s *sightings) latencies() []time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var all []time.Duration
-	for uid, at := range s.answer {
-		if ready, ok := s.ready[uid]; ok && !s.old[uid] {
-			all = append(all, at.Sub(ready))
-		}
-	}
-	return all
 }

@@ -34,10 +34,11 @@ func main() {
 }
 
 func command() *cobra.Command {
-	var only []string
+	var only, sizes []string
+	opt := bench.DefaultOptions()
 	var parts strings.Builder
 	for _, p := range bench.Parts() {
-		fmt.Fprintf(&parts, "  %-10s %s\n", p.Name, p.Doc)
+		fmt.Fprintf(&parts, "  %-14s %s\n", p.Name, p.Doc)
 	}
 	c := &cobra.Command{
 		Use:   "bench",
@@ -49,7 +50,9 @@ Parts:
 ` + parts.String(),
 		Example: `  bench
   bench --only memory
-  bench --only cold,burst`,
+  bench --only cold,burst
+  bench --only control --rates 1,10 --for 20s --samples control.csv
+  bench --only scale --sizes 1000/100/100`,
 		Args:          cobra.NoArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -58,7 +61,20 @@ Parts:
 			if err != nil {
 				return fmt.Errorf("--only: %w", err)
 			}
-			lab.Contain(func() int { return measure(chosen) })
+			if len(sizes) > 0 {
+				opt.Sizes = nil
+			}
+			for _, text := range sizes {
+				size, err := bench.ParseSize(text)
+				if err != nil {
+					return fmt.Errorf("--sizes: %w", err)
+				}
+				opt.Sizes = append(opt.Sizes, size)
+			}
+			if err := opt.Validate(); err != nil {
+				return err
+			}
+			lab.Contain(func() int { return measure(chosen, opt) })
 			return nil
 		},
 	}
@@ -73,14 +89,19 @@ Parts:
 		},
 	})
 	c.Flags().StringSliceVar(&only, "only", nil, "`parts` to measure, instead of all")
+	c.Flags().IntSliceVar(&opt.Rates, "rates", opt.Rates, "`changes` a second of the part control")
+	c.Flags().DurationVar(&opt.For, "for", opt.For, "how long control keeps each rate")
+	c.Flags().IntVar(&opt.Requests, "requests", opt.Requests, "`connections` a second through the VIP in the part control")
+	c.Flags().StringVar(&opt.Samples, "samples", "", "`file` that control writes processor time and memory to as CSV, every second")
+	c.Flags().StringSliceVar(&sizes, "sizes", nil, "`pods/nodes/services` of the clusters of the part scale, instead of three")
 	return c
 }
 
-func measure(parts []bench.Part) int {
+func measure(parts []bench.Part, opt bench.Options) int {
 	klog.SetLogger(logr.Discard()) // client-go's complaints about watches that end are no figures
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	switch err := bench.Run(ctx, parts, os.Stdout); {
+	switch err := bench.Run(ctx, parts, opt, os.Stdout); {
 	case err == nil:
 		return 0
 	case errors.Is(err, context.Canceled):
