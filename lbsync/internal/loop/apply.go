@@ -156,6 +156,7 @@ func (l *Loop) finish(c *call) {
 			}
 		}
 	}
+	l.offer(l.picture.freed(c), now)
 	l.picture.acknowledge(c.changes, c.confirmed, now)
 	for _, p := range c.changes.Pools {
 		f := l.failures.of(p.Key)

@@ -485,9 +485,13 @@ func TestUnreadable(t *testing.T) {
 		t.Error("the failure is not in the health")
 	}
 	r.lb.FailObserve(nil)
+	r.reports = nil
 	r.pass(time.Minute)
 	if h := r.loop.Health(); h.Observe != nil {
 		t.Errorf("health %+v after the cure", h)
+	}
+	if !slices.Contains(r.reports, model.ServiceKey{Namespace: "shop", Name: "a"}) {
+		t.Error("nobody was told that it can be read again")
 	}
 }
 

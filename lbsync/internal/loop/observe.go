@@ -129,7 +129,7 @@ func (l *Loop) unreadable(err error, now time.Time) {
 // read takes over what was observed by a call that began at began.
 func (l *Loop) read(observed providers.Observed, began, now time.Time) {
 	r := &l.readings
-	another := r.asked
+	another, again := r.asked, r.failed != nil
 	r.asked, r.failed, r.notBefore = false, nil, time.Time{}
 	before, fresh := l.picture, newPicture(observed)
 	fresh.keepDates(before, now)
@@ -160,7 +160,8 @@ func (l *Loop) read(observed providers.Observed, began, now time.Time) {
 	if !r.settleAt.IsZero() && !began.Before(r.settleAt) {
 		r.settleAt = time.Time{}
 	}
-	for _, key := range before.differ(fresh) {
+	differ := before.differ(fresh)
+	for _, key := range differ {
 		l.ports.touch(key)
 		l.enqueue(key)
 		if before != nil && !l.failures.unsure(key) {
@@ -180,6 +181,12 @@ func (l *Loop) read(observed providers.Observed, began, now time.Time) {
 		l.ports.touch(service)
 		l.enqueue(service)
 		l.appoint(service)
+	}
+	l.offer(before.freedIn(fresh, differ), now)
+	if again {
+		for _, key := range l.source.Keys() {
+			l.links.OnReport(key)
+		}
 	}
 	l.tellHealth()
 	r.pollAt = now.Add(l.cfg.DrainPoll)

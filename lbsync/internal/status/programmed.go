@@ -204,9 +204,10 @@ func (f facts) leaving(on served) outcome {
 	return outcome{weight: nothing, reason: ReasonNotAccepted, message: "nothing of it is left"}
 }
 
-// trouble is what stands between the Service and the load balancer: failures first, then what is held.
+// trouble is what stands between the Service and the load balancer: failures first, then what is held. A failure is tried again only once the
+// load balancer was read, so where that fails it says why, in the place of what was only to be tried again.
 func trouble(on served) (outcome, bool) {
-	var failing, holding []string
+	var failing, lasting, holding []string
 	o := outcome{weight: failed, passing: on.passing()}
 	for _, p := range on.report.Ports {
 		name := fmt.Sprintf("%d/%s: ", p.Key.Port, p.Key.Protocol)
@@ -216,6 +217,9 @@ func trouble(on served) (outcome, bool) {
 				o.reason = reasonProviderPrefix + string(p.Kind)
 			}
 			failing = append(failing, name+p.Problem)
+			if !passes(p.Kind) {
+				lasting = append(lasting, name+p.Problem)
+			}
 			if o.since.IsZero() || p.Since.Before(o.since) {
 				o.since = p.Since
 			}
@@ -227,6 +231,11 @@ func trouble(on served) (outcome, bool) {
 		}
 	}
 	switch {
+	case len(failing) > 0 && on.trouble != nil && (o.passing || !passes(providers.KindOf(on.trouble))):
+		kind := providers.KindOf(on.trouble)
+		o.reason, o.passing = reasonProviderPrefix+string(kind), passes(kind)
+		o.message = strings.Join(append([]string{on.trouble.Error()}, lasting...), "; ")
+		return o, true
 	case len(failing) > 0:
 		o.message = strings.Join(failing, "; ")
 		return o, true
