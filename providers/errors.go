@@ -26,6 +26,9 @@ type Error struct {
 	// RetryAfter, if positive, is how long the change has to wait by plan, for example for the next reload: it was not
 	// attempted, nothing is wrong, and it is tried again exactly then.
 	RetryAfter time.Duration
+	// RetryWithin, if positive, is how long this change waits at most until it is tried again, whatever the rule of its Kind: what
+	// is in the way goes without anybody being told, and an attempt costs little.
+	RetryWithin time.Duration
 }
 
 // Error returns "<what>: <err>".
@@ -51,6 +54,14 @@ func KindOf(err error) Kind {
 func RetryAfter(err error) time.Duration {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.RetryAfter
+	}
+	return 0
+}
+
+// RetryWithin returns how long the change behind err waits at most; 0 when that is up to its Kind.
+func RetryWithin(err error) time.Duration {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.RetryWithin
 	}
 	return 0
 }

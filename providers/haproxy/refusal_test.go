@@ -64,6 +64,10 @@ func TestBindConflict(t *testing.T) {
 	if b.worker() != worker {
 		t.Error("haproxy was reloaded for a Service that cannot be served")
 	}
+	again := p.Apply(t.Context(), providertest.Diff(providers.State{}, service(bad, b.vips[0], 81, one)))
+	if within := providers.RetryWithin(again[bad]); within <= 0 || within > 30*time.Second {
+		t.Errorf("it is to be tried again within %s, want half a minute: nobody tells when the other listener goes", within)
+	}
 	remote := netip.MustParseAddr("192.0.2.1") // TEST-NET-1: nobody's
 	refuse(t, p, providertest.Diff(providers.State{}, service(bad, remote, 81, one)), bad, providers.Rejected, "not an address of this host", "ip_nonlocal_bind")
 	refuse(t, p, providertest.Diff(providers.State{}, service(bad, b.vips[0], 80, one)), bad, providers.Rejected, "already belongs to", "shop/running")

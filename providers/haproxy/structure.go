@@ -143,6 +143,10 @@ func (p *Provider) nextFile(tasks []*task, bindable []config.Bind) config.File {
 	return next
 }
 
+// bindRetry is how long an address that somebody else has, or no interface, is left alone at most. Nobody tells when it is free; to ask costs a
+// reading of the worker and a bind, and no reload.
+const bindRetry = 30 * time.Second
+
 // testBinds fails the tasks that want an address which HAProxy does not hold yet and cannot have.
 func (p *Provider) testBinds(ctx context.Context, tasks []*task) []*task {
 	for _, t := range tasks {
@@ -154,7 +158,7 @@ func (p *Provider) testBinds(ctx context.Context, tasks []*task) []*task {
 				continue
 			}
 			if err := process.TestBind(ctx, bind); err != nil {
-				t.err = fail(providers.Rejected, t.key.String(), err)
+				t.err = &providers.Error{Kind: providers.Rejected, What: "haproxy: " + t.key.String(), Err: err, RetryWithin: bindRetry}
 				break
 			}
 		}

@@ -161,7 +161,10 @@ func (p *memoryProvider) Apply(ctx context.Context, changes providers.Changes) p
 			err = do()
 		}
 		if err != nil {
-			err = &providers.Error{Kind: kindOr(err, providers.Rejected), What: what + " " + key.String(), Err: err}
+			err = &providers.Error{
+				Kind: kindOr(err, providers.Rejected), What: what + " " + key.String(), Err: err,
+				RetryAfter: providers.RetryAfter(err), RetryWithin: providers.RetryWithin(err),
+			}
 		}
 		results[key] = err
 	}

@@ -97,6 +97,9 @@ func nextFailure(previous *failure, err error, now time.Time) *failure {
 		f.pace.Reset()
 	}
 	f.until = now.Add(f.pace.NextBackOff())
+	if within := providers.RetryWithin(err); within > 0 {
+		f.until = earlier(f.until, now.Add(within))
+	}
 	return f
 }
 

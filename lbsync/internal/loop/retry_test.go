@@ -31,6 +31,27 @@ func TestPlannedWaitsDoNotGrow(t *testing.T) {
 	}
 }
 
+// What may have gone without a word is asked for again soon, however long it has been there; one reading serves all that wait so.
+func TestRetriedWithin(t *testing.T) {
+	r := newRig(t)
+	for n, app := range []string{"a", "b", "c", "d"} {
+		r.lb.FailKey(keyOf(app), &providers.Error{Kind: providers.Rejected, What: "listen", Err: errors.New("in use"), RetryWithin: 30 * time.Second})
+		r.service(app)
+		r.pod(app, n+1)
+		r.pass(7 * time.Second)
+	}
+	r.pass(20 * time.Minute)
+	observed := r.lb.Observations()
+	r.pass(10 * time.Minute)
+	if n := r.lb.Observations() - observed; n < 20 || n > 24 { // some are to read all, as always
+		t.Errorf("%d readings in ten minutes for four Services, want one for all each 30 s", n)
+	}
+	r.lb.FailKey(keyOf("a"), nil)
+	r.pass(30 * time.Second)
+	r.has("a", "1")
+	r.has("b", "none")
+}
+
 // Pods come and go while a load balancer refuses what their Service asks for: nothing is asked of it again for that, and it is told once.
 func TestRefusedDespiteNewMembers(t *testing.T) {
 	r := newRig(t)
