@@ -32,7 +32,7 @@ type edit struct{ file, from, to string }
 var theMutants = []mutant{
 	{
 		name: "npl-agent without cool-down", program: "npl-agent",
-		edits: []edit{{"agent/internal/ports/ports.go", "if !now.Before(c.until) && confirmed(k) {", "if true {"}},
+		edits: []edit{{"agent/internal/ports/ports.go", "if !now.Before(c.until) && confirmed(k) {", "if true || c.until.IsZero() {"}},
 		steps: []script.Step{{Action: "exhaustion"}}, caught: []string{"and the cool-down is", "I3:"},
 	},
 	{
@@ -40,15 +40,16 @@ var theMutants = []mutant{
 		edits: []edit{
 			{"agent/internal/loop/sync.go", "if !e.programmed() || e.ends() {", "if e.ends() {"},
 			// The wait stands for the API server's answer.
-			{"agent/internal/loop/sync.go", "	kernelErr := l.program(now)\n", "	l.publisher.Set(l.desired(v, l.held()))\n	time.Sleep(30 * time.Millisecond)\n	kernelErr := l.program(now)\n"},
+			{"agent/internal/loop/sync.go", "	kernelErr := l.program(now)\n", "	l.publisher.Set(l.desired(v, l.held()))\n	time.Sleep(250 * time.Millisecond)\n	kernelErr := l.program(now)\n"},
 		},
 		steps: []script.Step{{Action: "scale"}}, caught: []string{"I1:"},
 	},
 	{
 		name: "lbsync without the ownership check", program: "lbsync",
-		edits: []edit{{
-			"providers/bigip/names.go", "return m.get(markCluster) == n.owner.ClusterUID && m.get(markInstance) == n.owner.Instance", "return true",
-		}},
+		edits: []edit{
+			{"providers/bigip/names.go", "return m.get(markCluster) == n.owner.ClusterUID && m.get(markInstance) == n.owner.Instance", "return true"},
+			{"providers/bigip/inventory.go", "if !ok || p.Name != d.names.pool(k) {", "if !ok {"}, // the name is made of the owner, too
+		},
 		steps: []script.Step{{Action: "lbsync-kill"}}, caught: []string{"I5:"},
 	},
 }

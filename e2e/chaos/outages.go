@@ -21,8 +21,8 @@ func outages() []action {
 		{"etcd-kill", "etcd dies and is started again", fault, etcdKill},
 		{"lbsync-away", "lbsync is away for ten cool-downs while Pods come and go", fault, lbsyncAway},
 		{"lb-away", "no load balancer can be written for ten cool-downs while Pods come and go", fault, lbAway},
-		{"lb-slow", "every call to a load balancer is slow while Deployments are scaled", careful, lbSlow},
-		{"lb-failing", "every third connection to a load balancer is reset while Deployments are scaled", careful, lbFailing},
+		{"lb-slow", "every call to a load balancer is slow while Deployments are scaled", fault, lbSlow},
+		{"lb-failing", "every third connection to a load balancer is reset while Deployments are scaled", fault, lbFailing},
 	}
 }
 
