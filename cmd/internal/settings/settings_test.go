@@ -249,6 +249,9 @@ func TestWatchFollowsAReplacedFile(t *testing.T) {
 				t.Fatal(got.err)
 			}
 			live, restart := first.Changed(got.values)
+			if len(live)+len(restart) == 0 {
+				continue // what Watch loads when it begins
+			}
 			if !slices.Equal(live, []string{"logLevel"}) || !slices.Equal(restart, []string{"coolDown"}) {
 				t.Fatalf("live %q, restart %q", live, restart)
 			}
