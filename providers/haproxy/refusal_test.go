@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -89,6 +90,41 @@ func TestAddressMovesBetweenServices(t *testing.T) {
 	now := providertest.Diff(d.observe().State, service(testKey("b"), b.vips[0], 80, two))
 	d.must(now)
 	b.reached(address, two)
+}
+
+// A Service whose address another one still has is refused, and served as soon as that one has left: by a reload, and without one.
+func TestAddressOfOneThatLeavesLate(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]bool{"by a reload": false, "without a reload": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBalancer(t)
+			if open {
+				b = openBalancer(t, "8000-8099")
+			}
+			d, _ := opened(t, b)
+			worker := b.worker()
+			one, two := newPod(t, "one"), newPod(t, "two")
+			address := b.serve(d, testKey("late"), 8000, one)
+			b.reached(address, one)
+			had, key := d.observe().State, testKey("next")
+			next := providertest.Diff(providers.State{}, service(key, b.vips[0], 8000, two))
+			refuse(t, d.p, next, key, providers.Rejected, "already belongs to", "shop/late")
+			b.reached(address, one)
+			without := func(s providers.State) (left providers.State) {
+				left.Pools = slices.DeleteFunc(slices.Clone(s.Pools), func(p providers.Pool) bool { return p.Key == testKey("late") })
+				left.VirtualServers = slices.DeleteFunc(slices.Clone(s.VirtualServers), func(v providers.VirtualServer) bool { return v.Key == testKey("late") })
+				return left
+			}
+			d.must(providertest.Diff(had, without(had)))
+			d.observe() // as after every refusal
+			d.must(next)
+			b.reached(address, two)
+			if same := b.worker() == worker; same != open {
+				t.Errorf("the same worker serves: %v, want %v", same, open)
+			}
+		})
+	}
 }
 
 func TestReloadFailsAndIsTakenBack(t *testing.T) {
