@@ -237,7 +237,7 @@ func ipReuse(ctx context.Context, s *site, random *rand.Rand) (budget, error) {
 		return nothing, err
 	}
 	if first.Status.PodIP == second.Status.PodIP {
-		s.watch.count("Pod addresses that went to a Pod of another Service", 1)
+		s.watch.count("Pod addresses that went to a Pod of another Service")
 	}
 	if err := s.rest(ctx); err != nil {
 		return nothing, err

@@ -52,7 +52,7 @@ func (s *site) checkProgrammed(p *corev1.Pod, mappings []npl.Mapping) {
 	if err != nil {
 		return // the namespace of the Node is going
 	}
-	s.watch.count("I1", 1)
+	s.watch.count("I1")
 	for _, missing := range unprogrammed(p, mappings, programmed) {
 		if s.stillPublished(p) {
 			s.watch.violate("I1: Pod %s publishes what is not programmed: %s", p.Name, missing)
@@ -154,7 +154,7 @@ func (s *site) checkReuse(at time.Time, before, after []member, programmed map[n
 		if _, agent := s.excuses.of(node); agent {
 			continue
 		}
-		s.watch.count("I3", 1)
+		s.watch.count("I3")
 		target, has := programmed[nodePort{node, m.protocol, npl.FamilyOf(m.at.Addr()), m.at.Port()}]
 		if !has {
 			continue
@@ -173,7 +173,7 @@ func (s *site) checkPublished(programmed map[nodePort]netip.AddrPort) {
 		if tables || agent || err != nil || p.DeletionTimestamp != nil || p.Status.Phase != corev1.PodRunning || s.watch.isForged(p) {
 			continue
 		}
-		s.watch.count("I1", 1)
+		s.watch.count("I1")
 		// The watch may be behind: what it misses is looked at once more, with the kernel of now.
 		if len(unprogrammed(p, mappings, programmed)) == 0 {
 			continue
@@ -213,7 +213,7 @@ func (s *site) checkEmptied(now []member, remote bool, full map[string]bool) map
 		if provider != viaHAProxy && !remote {
 			continue // not looked at this time
 		}
-		if s.watch.count("I6", 1); !has[pool] {
+		if s.watch.count("I6"); !has[pool] {
 			s.watch.violate("I6: the pool %s was emptied while the API server told nothing", pool)
 		}
 	}

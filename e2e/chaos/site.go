@@ -55,8 +55,7 @@ type site struct {
 	view.View
 
 	out       io.Writer
-	random    func(int) int // of the action that runs
-	small     bool          // one Node, few Pods
+	small     bool // one Node, few Pods
 	avi       *lab.Beside
 	bigip     *lab.Beside
 	relays    map[string]*relay // by what lies behind: "api", "avi", "bigip", "admin", "master"
@@ -192,9 +191,6 @@ type workload struct {
 	labels   string // beside app
 	gates    string
 }
-
-// The Services, by the label of their Pods. Every load balancer has some; "dns" has none.
-var services = []string{"web", "api", "color", "dns", "dns-avi", "dns-bigip"}
 
 func (s *site) makeNamespace(ctx context.Context) error {
 	err := s.Lab.Apply(ctx, fmt.Sprintf(`apiVersion: v1

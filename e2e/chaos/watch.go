@@ -217,10 +217,10 @@ func (w *watch) violate(format string, args ...any) {
 }
 
 // count notes that an invariant was looked at.
-func (w *watch) count(invariant string, times int) {
+func (w *watch) count(invariant string) {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
-	w.checked[invariant] += times
+	w.checked[invariant]++
 }
 
 // take returns the violations since the last time.
@@ -237,12 +237,6 @@ func (w *watch) list() []*corev1.Pod {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
 	return slices.SortedFunc(maps.Values(w.pods), func(x, y *corev1.Pod) int { return slices.Compare([]string{x.Name}, []string{y.Name}) })
-}
-
-func (w *watch) byUID(uid string) *corev1.Pod {
-	w.mutex.Lock()
-	defer w.mutex.Unlock()
-	return w.pods[uid]
 }
 
 // address returns "VIP:port" of a port of a Service, or nothing while it has none.

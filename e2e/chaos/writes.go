@@ -129,7 +129,7 @@ func (s *site) restart(ctx context.Context, what string, do func() error) error 
 	if err != nil {
 		return err
 	}
-	s.watch.count("I4", 1)
+	s.watch.count("I4")
 	if len(counts) > 0 {
 		s.watch.violate("I4: %s wrote to the API server: %v", what, counts)
 	}

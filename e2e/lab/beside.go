@@ -154,11 +154,11 @@ func (b *Beside) Administer(ctx context.Context, method, path string, body any) 
 	if !errors.As(err, &refused) || refused.status != http.StatusUnauthorized {
 		return answer, err
 	}
-	_, login, err := b.send(ctx, client, http.MethodPost, "/login", map[string]string{"username": simulatorUser, "password": password}, nil)
+	_, cookies, err := b.send(ctx, client, http.MethodPost, "/login", map[string]string{"username": simulatorUser, "password": password}, nil)
 	if err != nil {
 		return nil, err
 	}
-	b.cookies = login.Cookies()
+	b.cookies = cookies
 	answer, _, err = b.send(ctx, client, method, path, body, b.sign)
 	return answer, err
 }
@@ -194,7 +194,8 @@ func (b *Beside) client() (*http.Client, error) {
 	}}, nil
 }
 
-func (b *Beside) send(ctx context.Context, client *http.Client, method, path string, body any, sign func(*http.Request)) ([]byte, *http.Response, error) {
+// send returns the answer and the cookies that came with it.
+func (b *Beside) send(ctx context.Context, client *http.Client, method, path string, body any, sign func(*http.Request)) ([]byte, []*http.Cookie, error) {
 	var content []byte
 	if body != nil {
 		var err error
@@ -222,5 +223,5 @@ func (b *Beside) send(ctx context.Context, client *http.Client, method, path str
 	if response.StatusCode/100 != 2 {
 		return nil, nil, &statusError{response.StatusCode, fmt.Sprintf("%s %s answers %s: %s", method, path, response.Status, bytes.TrimSpace(answer))}
 	}
-	return answer, response, nil
+	return answer, response.Cookies(), nil
 }

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -59,11 +60,7 @@ func (t *Tally) Take(before time.Time) (taken []Request) {
 func (t *Tally) Answered() map[string]int {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
-	out := map[string]int{}
-	for kind, n := range t.answered {
-		out[kind] = n
-	}
-	return out
+	return maps.Clone(t.answered)
 }
 
 // Losses is what failed in some time.
