@@ -26,14 +26,19 @@ func TestSourceIsOfItsSeedAndComplete(t *testing.T) {
 	if other := draw(8); slices.Equal(first, other) {
 		t.Errorf("two seeds, one script: %v", first)
 	}
+	shuffled := false
 	for round := range slices.Chunk(first, len(actions)) {
 		var names []string
 		for _, s := range round {
 			names = append(names, s.Action)
 		}
+		shuffled = shuffled || !slices.IsSorted(names)
 		if slices.Sort(names); !slices.Equal(names, actions) {
 			t.Errorf("a round has %v, want each of %v once", names, actions)
 		}
+	}
+	if !shuffled {
+		t.Errorf("every round has the same order: %v", first)
 	}
 }
 
