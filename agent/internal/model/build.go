@@ -11,14 +11,15 @@ import (
 
 // Build computes the model. The result depends on the sets in the input only, not on their order.
 func Build(in Input) Model {
-	services := map[string][]Service{} // by namespace
+	services := map[string][]*asking{} // by namespace
 	for _, s := range in.Services {
-		services[s.Namespace] = append(services[s.Namespace], s)
+		services[s.Namespace] = append(services[s.Namespace], newAsking(s, in.IPFamilies))
 	}
 	for _, list := range services {
-		slices.SortFunc(list, func(a, b Service) int { return cmp.Compare(a.Name, b.Name) })
+		slices.SortFunc(list, func(a, b *asking) int { return cmp.Compare(a.Name, b.Name) })
 	}
-	m := Model{HostPorts: map[Key]string{}}
+	m := Model{HostPorts: map[Key]string{}, Pods: make([]PodWants, 0, len(in.Pods))}
+	b := podBuilder{in: in, wants: map[ID]Want{}}
 	for _, pod := range in.Pods {
 		if pod.Terminated {
 			if pod.Annotated {
@@ -27,7 +28,7 @@ func Build(in Input) Model {
 			continue
 		}
 		m.addHostPorts(pod)
-		b := podBuilder{in: in, pod: pod, wants: map[ID]Want{}}
+		b.begin(pod)
 		for _, s := range services[pod.Namespace] {
 			if selects(s.Selector, pod.Labels) {
 				b.add(s)
@@ -63,6 +64,24 @@ func (m *Model) addHostPorts(pod Pod) {
 	}
 }
 
+// asking is a Service, with what is the same for all Pods that it selects.
+type asking struct {
+	Service
+	alone    []string     // itself, for a Want that no other Service asks for; shared, and so never written to
+	families []npl.Family // that are served, of those that it names
+}
+
+func newAsking(s Service, served []npl.Family) *asking {
+	return &asking{Service: s, alone: []string{s.String()}, families: intersect(s.Families, served)}
+}
+
+func intersect(families, served []npl.Family) []npl.Family {
+	return slices.DeleteFunc(slices.Clone(families), func(f npl.Family) bool { return !slices.Contains(served, f) })
+}
+
+func (s *asking) String() string { return s.alone[0] }
+
+// podBuilder works for one Pod after the other.
 type podBuilder struct {
 	in       Input
 	pod      Pod
@@ -70,11 +89,16 @@ type podBuilder struct {
 	refusals []Refusal
 }
 
-func (b *podBuilder) refuse(s Service, r Reason, format string, args ...any) {
+func (b *podBuilder) begin(pod Pod) {
+	b.pod, b.refusals = pod, nil
+	clear(b.wants)
+}
+
+func (b *podBuilder) refuse(s *asking, r Reason, format string, args ...any) {
 	b.refusals = append(b.refusals, Refusal{Reason: r, PodUID: b.pod.UID, Pod: b.pod.String(), Service: s.String(), Message: fmt.Sprintf(format, args...)})
 }
 
-func (b *podBuilder) add(s Service) {
+func (b *podBuilder) add(s *asking) {
 	if s.Type != "ClusterIP" && s.Type != "LoadBalancer" {
 		b.refusals = append(b.refusals, Refusal{Reason: ServiceTypeUnsupported, Service: s.String(), // the same for every Pod: Build keeps one
 			Message: fmt.Sprintf("Service %s has type %s: node ports are given for types ClusterIP and LoadBalancer only", s, s.Type)})
@@ -83,11 +107,10 @@ func (b *podBuilder) add(s Service) {
 	if len(b.pod.IPs) == 0 {
 		return // not started yet; nothing to say
 	}
-	families := s.Families
-	if len(families) == 0 {
-		families = []npl.Family{npl.FamilyOf(b.pod.IPs[0])}
+	families := s.families
+	if len(s.Families) == 0 {
+		families = intersect([]npl.Family{npl.FamilyOf(b.pod.IPs[0])}, b.in.IPFamilies)
 	}
-	families = slices.DeleteFunc(slices.Clone(families), func(f npl.Family) bool { return !slices.Contains(b.in.IPFamilies, f) })
 	if len(families) == 0 {
 		return
 	}
@@ -103,7 +126,7 @@ func (b *podBuilder) add(s Service) {
 	}
 }
 
-func (b *podBuilder) addWant(s Service, port uint16, protocol npl.Protocol, f npl.Family) {
+func (b *podBuilder) addWant(s *asking, port uint16, protocol npl.Protocol, f npl.Family) {
 	podIP, ok := b.pod.IP(f)
 	if !ok {
 		b.refuse(s, PodAddressMissing, "Service %s wants %s, but Pod %s has no %s address: give the Service the families that the Pod network has", s, f, b.pod, f)
@@ -121,10 +144,9 @@ func (b *podBuilder) addWant(s Service, port uint16, protocol npl.Protocol, f np
 	id := ID{PodUID: b.pod.UID, PodPort: port, Protocol: protocol, Family: f}
 	want, shared := b.wants[id]
 	if !shared {
-		want = Want{ID: id, Target: netip.AddrPortFrom(podIP, port), NodeIP: nodeIP, HostPort: b.hostPort(port, protocol, nodeIP)}
-	}
-	if !slices.Contains(want.Services, s.String()) { // two of its ports may lead to the same one of the Pod
-		want.Services = append(want.Services, s.String())
+		want = Want{ID: id, Target: netip.AddrPortFrom(podIP, port), NodeIP: nodeIP, HostPort: b.hostPort(port, protocol, nodeIP), Services: s.alone}
+	} else if !slices.Contains(want.Services, s.String()) { // two of its ports may lead to the same one of the Pod
+		want.Services = append(slices.Clip(want.Services), s.String())
 	}
 	b.wants[id] = want
 }
