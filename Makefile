@@ -14,7 +14,7 @@ VALUES  ?=
 HELM    := go tool -modfile=.ci/tools/helm/go.mod helm
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build images manifests chart test test-fast lint generate demo kind bench bench-dataplane chaos kubectl clean
+.PHONY: help deps build images manifests chart test test-fast lint generate demo kind bench bench-control bench-compare bench-dataplane chaos kubectl clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,12 @@ kind: ## the demo's checks in a kind cluster of its own, on a machine with Docke
 bench: deps ## measure, print and never fail on a number: in the lab, then the packages
 	go run ./e2e/cmd/bench
 	go test -run '^$$' -bench . -benchmem ./agent/... ./lbsync/internal/... ./providers/...
+
+bench-control: deps ## from Ready to the first request and from deletion to the last, and what grows with the cluster; ARGS='--rates 1,10'
+	go run ./e2e/cmd/bench --only control,scale,haproxy-memory $(ARGS)
+
+bench-compare: ## allocations of the pure packages, and how they grow, against a commit; BASE=HEAD~1
+	@go run ./e2e/compare -base $(if $(filter scratch,$(BASE)),HEAD~1,$(BASE)) $(ARGS)
 
 bench-dataplane: deps ## NodePort, NodePortLocal and Pod addresses side by side; writes docs/explanation/nodeport.md, ARGS='--rounds 6'
 	@mkdir -p $(BIN) && go build -o $(BIN)/ ./e2e/cmd/paths && $(BIN)/paths $(ARGS)

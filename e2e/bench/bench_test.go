@@ -6,24 +6,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-)
 
-func TestParseBenchmarks(t *testing.T) {
-	const out = `goos: linux
-BenchmarkOneMapping/alone/add-tcp-2         	     100	     12345 ns/op	        60.5 p50-us	       130 p99-us
-BenchmarkColdStart1000 	      50	  9000000 ns/op
-BenchmarkBroken
---- BENCH: BenchmarkOneMapping
-PASS
-`
-	want := []benchmark{
-		{"OneMapping/alone/add-tcp", map[string]float64{"ns/op": 12345, "p50-us": 60.5, "p99-us": 130}},
-		{"ColdStart1000", map[string]float64{"ns/op": 9000000}},
-	}
-	if diff := cmp.Diff(want, parseBenchmarks(out), cmp.AllowUnexported(benchmark{})); diff != "" {
-		t.Error(diff)
-	}
-}
+	"github.com/nplbridge/nplbridge/e2e/bench/gobench"
+)
 
 func TestQuantile(t *testing.T) {
 	var all []time.Duration
@@ -79,7 +64,7 @@ BenchmarkStart-2  1  2959373927 ns/op  1 calls  0 calls-restart  1 readings-rest
 		{"… caches full to everything applied, no delay", "5.00 s (0.50 of it)", "< 10 s", ""},
 		{"… started anew, nothing changed: until every Service was looked at; calls that write, readings", "0.50 s; 0, 1", "writes: 0", ""},
 	}
-	if diff := cmp.Diff(want, changeFigures(parseBenchmarks(out))); diff != "" {
+	if diff := cmp.Diff(want, changeFigures(gobench.Parse(out))); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/nplbridge/nplbridge/e2e/lab"
 )
 
 // haproxySize has 10,000 members, in as many Services as the lab has addresses for.
@@ -15,14 +17,14 @@ func haproxyMemory(ctx context.Context, r *runner) ([]Figure, error) {
 	if err := r.start(ctx, 1); err != nil {
 		return nil, err
 	}
+	t, err := newTemplates(ctx, r.lab, haproxySize, string(lab.HAProxy)) // with the chart nobody but npl-agent may annotate a Pod
+	if err != nil {
+		return nil, err
+	}
 	if err := r.lab.InstallChart(ctx); err != nil {
 		return nil, err
 	}
 	if err := r.lab.StartLoadBalancer(ctx); err != nil {
-		return nil, err
-	}
-	t, err := newTemplates(ctx, r.lab, haproxySize, string(r.lab.LoadBalancer().Kind()))
-	if err != nil {
 		return nil, err
 	}
 	t.service.Annotations["nplbridge.io/monitor"] = "None"

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
+
+	"github.com/nplbridge/nplbridge/e2e/bench/gobench"
 )
 
 // lbsyncPackage has benchmarks of the way from an event's bytes to a load balancer in memory.
@@ -12,7 +14,7 @@ const lbsyncPackage = "github.com/nplbridge/nplbridge/lbsync"
 
 // lbsyncChanges measures what one change costs, how long bursts take, and how the model of a large cluster is made, without a control plane.
 func lbsyncChanges(ctx context.Context, r *runner) ([]Figure, error) {
-	var all []benchmark
+	var all []gobench.Result
 	for _, part := range []struct{ name, rounds string }{{"PodChange", "1000x"}, {"Burst", "4x"}, {"Start", "1x"}} {
 		cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^Benchmark"+part.name+"$", "-benchtime", part.rounds, lbsyncPackage)
 		out, err := cmd.CombinedOutput()
@@ -20,16 +22,16 @@ func lbsyncChanges(ctx context.Context, r *runner) ([]Figure, error) {
 			return nil, fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, out)
 		}
 		r.say("%s measured", part.name)
-		all = append(all, parseBenchmarks(string(out))...)
+		all = append(all, gobench.Parse(string(out))...)
 	}
 	return changeFigures(all), nil
 }
 
-func changeFigures(all []benchmark) (figures []Figure) {
+func changeFigures(all []gobench.Result) (figures []Figure) {
 	smallest := 0.0
 	for _, b := range all {
-		v := b.values
-		kind, which, _ := strings.Cut(b.name, "/")
+		v := b.Values
+		kind, which, _ := strings.Cut(b.Name, "/")
 		switch kind {
 		case "PodChange":
 			if smallest == 0 {
