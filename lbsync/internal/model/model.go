@@ -162,7 +162,6 @@ type builder struct {
 func newBuilder(in *Input, port ServicePort, current *providers.Pool, attached string) *builder {
 	b := &builder{
 		in: in, key: in.Service.key(port), port: port, attached: attached, limit: in.DrainLimit,
-		there:  map[providers.MemberID]providers.Member{},
 		pods:   make(map[string]Endpoint, len(in.Endpoints)),
 		wanted: make(map[providers.MemberID]providers.Member, len(in.Endpoints)),
 		spoken: make(map[providers.MemberID]bool, len(in.Endpoints)),
@@ -177,7 +176,7 @@ func newBuilder(in *Input, port ServicePort, current *providers.Pool, attached s
 	switch {
 	case current == nil:
 	case current.Attached == attached:
-		b.current = current
+		b.current, b.there = current, make(map[providers.MemberID]providers.Member, len(current.Members))
 		for _, m := range current.Members {
 			b.there[m.ID()] = m
 		}

@@ -24,7 +24,7 @@ import (
 func Between(current, wanted providers.State) providers.Changes {
 	var out providers.Changes
 	left := map[providers.Key]bool{}
-	eachPair(current.Pools, wanted.Pools, func(p *providers.Pool) providers.Key { return p.Key },
+	eachPair(current.Pools, wanted.Pools, func(p *providers.Pool) providers.Key { return p.Key }, providers.Key.Compare,
 		func(key providers.Key, before, after *providers.Pool) {
 			if before != nil && after != nil && before.Attached != after.Attached {
 				left[key], after = true, nil
@@ -33,7 +33,7 @@ func Between(current, wanted providers.State) providers.Changes {
 				out.Pools = append(out.Pools, c)
 			}
 		})
-	eachPair(current.VirtualServers, wanted.VirtualServers, func(v *providers.VirtualServer) providers.Key { return v.Key },
+	eachPair(current.VirtualServers, wanted.VirtualServers, func(v *providers.VirtualServer) providers.Key { return v.Key }, providers.Key.Compare,
 		func(key providers.Key, before, after *providers.VirtualServer) {
 			if left[key] {
 				after = nil
@@ -45,8 +45,8 @@ func Between(current, wanted providers.State) providers.Changes {
 	return out
 }
 
-// eachPair calls visit with both sides of every key, in order; a side that lacks the key is nil.
-func eachPair[T any](a, b []T, keyOf func(*T) providers.Key, visit func(key providers.Key, a, b *T)) {
+// eachPair calls visit with both sides of every key, in order; a side that lacks the key is nil. Both are sorted by key.
+func eachPair[T, K any](a, b []T, keyOf func(*T) K, compare func(K, K) int, visit func(key K, a, b *T)) {
 	for len(a) > 0 || len(b) > 0 {
 		var order int
 		switch {
@@ -55,7 +55,7 @@ func eachPair[T any](a, b []T, keyOf func(*T) providers.Key, visit func(key prov
 		case len(b) == 0:
 			order = -1
 		default:
-			order = keyOf(&a[0]).Compare(keyOf(&b[0]))
+			order = compare(keyOf(&a[0]), keyOf(&b[0]))
 		}
 		switch {
 		case order < 0:
@@ -87,42 +87,47 @@ func poolChange(key providers.Key, before, after *providers.Pool) (providers.Poo
 // Steps returns the steps from the members before to those after, in the order that Between explains. Both are sorted
 // by providers.CompareMembers; within one kind of step that order is kept.
 func Steps(before, after []providers.Member) []providers.MemberChange {
-	had := make(map[providers.MemberID]providers.Member, len(before))
-	for _, m := range before {
-		had[m.ID()] = m
-	}
-	stays := make(map[providers.MemberID]bool, len(after))
-	added := map[netip.AddrPort]bool{}
-	var add, enable, weigh, drain []providers.MemberChange
-	for _, m := range after {
-		stays[m.ID()] = true
-		old, known := had[m.ID()]
+	var add, enable, weigh, drain, gone []providers.MemberChange
+	itself := func(m *providers.Member) providers.Member { return *m }
+	eachPair(before, after, itself, providers.CompareMembers, func(_ providers.Member, old, m *providers.Member) {
 		switch {
-		case !known:
-			added[m.Address] = true
-			add = append(add, providers.MemberChange{Op: providers.AddMember, Member: m})
-			continue
+		case m == nil:
+			gone = append(gone, providers.MemberChange{Op: providers.RemoveMember, Member: *old})
+			return
+		case old == nil:
+			add = append(add, providers.MemberChange{Op: providers.AddMember, Member: *m})
+			return
 		case old.State == m.State:
 		case m.State == providers.Enabled:
-			enable = append(enable, providers.MemberChange{Op: providers.EnableMember, Member: m})
+			enable = append(enable, providers.MemberChange{Op: providers.EnableMember, Member: *m})
 		default:
-			drain = append(drain, providers.MemberChange{Op: providers.DrainMember, Member: m})
+			drain = append(drain, providers.MemberChange{Op: providers.DrainMember, Member: *m})
 		}
-		if weight(old) != weight(m) {
-			weigh = append(weigh, providers.MemberChange{Op: providers.WeighMember, Member: m})
+		if weight(*old) != weight(*m) {
+			weigh = append(weigh, providers.MemberChange{Op: providers.WeighMember, Member: *m})
 		}
-	}
-	var displaced, removed []providers.MemberChange
-	for _, m := range before {
-		switch {
-		case stays[m.ID()]:
-		case added[m.Address]:
-			displaced = append(displaced, providers.MemberChange{Op: providers.RemoveMember, Member: m})
-		default:
-			removed = append(removed, providers.MemberChange{Op: providers.RemoveMember, Member: m})
-		}
-	}
+	})
+	displaced, removed := displacing(add, gone)
 	return slices.Concat(displaced, add, enable, weigh, drain, removed)
+}
+
+// displacing divides what goes into that whose address somebody else gets, and the rest.
+func displacing(add, gone []providers.MemberChange) (displaced, rest []providers.MemberChange) {
+	if len(add) == 0 || len(gone) == 0 {
+		return nil, gone
+	}
+	taken := make(map[netip.AddrPort]bool, len(add))
+	for _, c := range add {
+		taken[c.Member.Address] = true
+	}
+	for _, c := range gone {
+		if taken[c.Member.Address] {
+			displaced = append(displaced, c)
+		} else {
+			rest = append(rest, c)
+		}
+	}
+	return displaced, rest
 }
 
 // weight returns what the weight of a member means.
