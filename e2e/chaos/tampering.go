@@ -93,7 +93,7 @@ func annotationEdit(ctx context.Context, s *site, random *rand.Rand) (budget, er
 
 // drift deletes a member on every load balancer, as an operator might; the next look at it puts that right. What an operator only disables stays so.
 func drift(ctx context.Context, s *site, random *rand.Rand) (budget, error) {
-	b := budget{"the members", ofServices("web", "dns-avi", "dns-bigip"), 3 * time.Second}
+	b := budget{"the members", ofServices("web", "dns-avi", "dns-bigip"), udpPatience + 3*time.Second}
 	text, err := s.runtime(ctx, "show servers state")
 	if err != nil {
 		return b, err
