@@ -2,10 +2,12 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/nplbridge/nplbridge/e2e/lab"
+	"github.com/nplbridge/nplbridge/e2e/view"
 )
 
 // haproxySize has 10,000 members, in as many Services as the lab has addresses for.
@@ -62,22 +64,33 @@ func haproxyMemory(ctx context.Context, r *runner) ([]Figure, error) {
 	return figures, nil
 }
 
-// members waits until lbsync says that the load balancer has so many.
+// members waits until lbsync says that the load balancer has so many, as long as they become more.
 func (r *runner) members(ctx context.Context, want int) error {
-	return until(ctx, func() error {
-		families, err := scrape(ctx, r.lab, "lb", "127.0.0.1:10362")
-		if err != nil {
+	last, since := -1, time.Now()
+	for {
+		have, err := r.counted(ctx)
+		if have == want {
+			return nil
+		}
+		if have != last {
+			last, since = have, time.Now()
+		} else if time.Since(since) > view.Patience {
+			return errors.Join(fmt.Errorf("%d of %d members, and no more for %s", have, want, view.Patience), err)
+		}
+		if err := pause(ctx, time.Second); err != nil {
 			return err
 		}
-		have := 0.0
-		for _, m := range families["lbsync_members"].GetMetric() {
-			have += m.GetGauge().GetValue()
-		}
-		if have < float64(want) {
-			return fmt.Errorf("%.0f of %d members", have, want)
-		}
-		return nil
-	})
+	}
+}
+
+// counted is how many members lbsync counts on the load balancer.
+func (r *runner) counted(ctx context.Context) (int, error) {
+	families, err := scrape(ctx, r.lab, "lb", "127.0.0.1:10362")
+	have := 0.0
+	for _, m := range families["lbsync_members"].GetMetric() {
+		have += m.GetGauge().GetValue()
+	}
+	return int(have), err
 }
 
 func tail(text string, n int) string { return text[max(0, len(text)-n):] }
