@@ -33,7 +33,11 @@ func haproxyMemory(ctx context.Context, r *runner) ([]Figure, error) {
 	if err := freeze(); err != nil {
 		return nil, err
 	}
+	r.lab.LoadBalancer().StopLBSync() // many objects in one transaction of etcd have one resourceVersion, which no watch ever tells
 	if err := t.fill(ctx, r, r.lab); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(caughtUp(ctx, r.lab), r.lab.LoadBalancer().StartLBSync()); err != nil {
 		return nil, err
 	}
 	var figures []Figure
