@@ -24,7 +24,7 @@ import (
 const (
 	pause       = 20 * time.Millisecond // between two requests of a client
 	patience    = 5 * time.Second       // for an answer
-	udpPatience = 4 * time.Second // one lost datagram fails for so long, which every budget of UDP has to contain
+	udpPatience = 4 * time.Second       // one lost datagram fails for so long, which every budget of UDP has to contain
 	// connectionAge is how old a client lets a TCP connection of its own protocol become, and a UDP flow. It is less than preStop lets a Pod
 	// go on: the protocol has no way to say that a server is about to leave.
 	connectionAge = time.Second
