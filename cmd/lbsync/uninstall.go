@@ -14,7 +14,7 @@ import (
 // uninstallLimit leaves Helm, which waits five minutes, some time to fail by itself.
 const uninstallLimit = 4 * time.Minute
 
-var errLeft = errors.New("something is left, and --fail-on-leftovers was given: the release stays; set it running again with helm rollback, or try again")
+var errLeft = errors.New("something is left, and --fail-on-leftovers was given: the release stays; set it running again with helm rollback to the deployed revision (helm history), or try again")
 
 func uninstallCommand(by caller) *cobra.Command {
 	table := table()

@@ -285,6 +285,9 @@ func TestOnlyTheLogLevelRestartsNothing(t *testing.T) {
 	if after := checksum("agent.config.coolDown=7m"); after == before {
 		t.Error("a new coolDown does not reach the agents")
 	}
+	if after := checksum("lbsync.enabled=false"); after == before {
+		t.Error("that no lbsync confirms node ports any more does not reach the agents")
+	}
 	checksum = func(set ...string) string {
 		return aloneOf(t, append(set, aviValues...)...).Spec.Template.Annotations["checksum/settings"]
 	}
