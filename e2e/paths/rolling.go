@@ -9,6 +9,8 @@ import (
 	"text/template"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/nplbridge/nplbridge/e2e/load"
 	"github.com/nplbridge/nplbridge/e2e/view"
 )
@@ -25,13 +27,13 @@ var rollingManifest = template.Must(template.New("rolling").Parse(rollingText))
 type Rolled struct {
 	Path             Path
 	Requests, Failed int
-	Failures         []string
+	Error            string // the first failure
 }
 
 // rollingPaths are measured at the same time, over the same Pods.
 func rollingPaths() []Path { return []Path{Cluster, Local, NPL} }
 
-// rolling replaces 20 Pods again and again, while clients ask them over all paths at once, until each path had its requests. The Pods have the
+// rolling replaces 20 Pods again and again, while clients ask them over all paths at once, until each path has had its requests. The Pods have the
 // same preStop for all, HAProxy sends a connection that fails to another member for all, and the readiness gate, which knows no path, holds back for all.
 func (s *site) rolling(ctx context.Context, o Options) ([]Rolled, int, error) {
 	var text bytes.Buffer
@@ -46,44 +48,46 @@ func (s *site) rolling(ctx context.Context, o Options) ([]Rolled, int, error) {
 	if err := s.rolledOut(ctx); err != nil {
 		return nil, 0, err
 	}
-	loads := map[Path]*load.Load{}
-	for _, p := range rollingPaths() {
+	var group errgroup.Group
+	results := make([]Rolled, len(rollingPaths()))
+	for i, p := range rollingPaths() {
 		target, err := s.vip(ctx, "rolling-"+p, plain)
 		if err != nil {
 			return nil, 0, err
 		}
-		options := load.Options{Targets: []string{target}, Clients: 4, Timeout: patience, Dial: s.DialFrom("client")}
 		err = view.Poll(ctx, func() error {
-			if r := load.Run(ctx, 100, options); r.Failed > 0 || len(r.ByPod) < rolled {
-				return fmt.Errorf("%s: %d Pods of %d answer, %v", p, len(r.ByPod), rolled, r.Failures)
+			out, err := s.drive(ctx, "client", Task{Target: target, Kind: Connect, Clients: 2, Requests: 20 * rolled})
+			if err == nil && (out.Failed > 0 || len(out.ByPod) < rolled) {
+				err = fmt.Errorf("%s: %d Pods of %d answer, %d failed: %s", p, len(out.ByPod), rolled, out.Failed, out.Error)
 			}
-			return nil
+			return err
 		})
 		if err != nil {
 			return nil, 0, err
 		}
-		loads[p] = load.Start(ctx, options)
+		group.Go(func() error {
+			out, err := s.drive(ctx, "client", Task{Target: target, Kind: Connect, Clients: 2, Requests: o.RollRequests})
+			results[i] = Rolled{p, out.Requests, out.Failed, out.Error}
+			return err
+		})
 	}
-	rollouts := 0
-	for enough := false; !enough; rollouts++ {
+	done := make(chan error, 1)
+	go func() { done <- group.Wait() }()
+	for rollouts := 0; ; {
+		select {
+		case err := <-done:
+			return results, rollouts, err
+		default:
+		}
 		if _, err := s.Lab.Kubectl(ctx, "-n", namespace, "rollout", "restart", "deployment", "rolling"); err != nil {
 			return nil, 0, err
 		}
 		if err := s.rolledOut(ctx); err != nil {
 			return nil, 0, err
 		}
-		enough = true
-		for _, p := range rollingPaths() {
-			enough = enough && loads[p].Result().Requests >= o.RollRequests
-		}
-		s.say("%d rollouts, %d requests through %s", rollouts+1, loads[NPL].Result().Requests, NPL)
+		rollouts++
+		s.say("%d rollouts", rollouts)
 	}
-	var out []Rolled
-	for _, p := range rollingPaths() {
-		r := loads[p].Stop()
-		out = append(out, Rolled{p, r.Requests, r.Failed, r.Failures})
-	}
-	return out, rollouts, nil
 }
 
 func (s *site) rolledOut(ctx context.Context) error {
