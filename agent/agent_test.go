@@ -345,7 +345,7 @@ func TestCleanupTakesEverythingOff(t *testing.T) {
 	}
 	cfg := config()
 	cfg.WithdrawGrace = 0
-	if err := cleanup(t.Context(), cfg, c, zaptest.NewLogger(t), func(dataplane.Config) (kernel, error) { return k, nil }); err != nil {
+	if err := cleanup(t.Context(), cfg, c, zaptest.NewLogger(t), func(dataplane.Config) (kernel, error) { return k, nil }, nothing); err != nil {
 		t.Fatal(err)
 	}
 	if s, _ := k.Load(); !s.Fresh || c.annotation("p") != "" {
@@ -376,7 +376,7 @@ func TestCleanupFailsIfAnAgentPutsAnnotationsBack(t *testing.T) {
 	})
 	cfg := config()
 	cfg.WithdrawGrace = 0
-	err := cleanup(t.Context(), cfg, c, zaptest.NewLogger(t), func(dataplane.Config) (kernel, error) { return k, nil })
+	err := cleanup(t.Context(), cfg, c, zaptest.NewLogger(t), func(dataplane.Config) (kernel, error) { return k, nil }, nothing)
 	if err == nil || !strings.Contains(err.Error(), "Pod default/p") || !strings.Contains(err.Error(), "stop npl-agent") || len(k.Rules()) != 1 {
 		t.Errorf("error %v, rules %v", err, k.Rules())
 	}
@@ -392,7 +392,7 @@ func TestCleanupBesideAnAgentThatIsSlower(t *testing.T) {
 		}
 		return nil
 	}
-	err := cleanup(t.Context(), config(), c, zaptest.NewLogger(t), func(dataplane.Config) (kernel, error) { return k, nil })
+	err := cleanup(t.Context(), config(), c, zaptest.NewLogger(t), func(dataplane.Config) (kernel, error) { return k, nil }, nothing)
 	if err == nil || !strings.Contains(err.Error(), "Pod default/p") || !strings.Contains(err.Error(), "stop npl-agent") {
 		t.Errorf("error %v", err)
 	}
@@ -406,7 +406,7 @@ func TestCleanupKeepsTheTablesWhenAnAnnotationStays(t *testing.T) {
 	eventually(t, "annotation", func() bool { return c.annotation("p") != "" })
 	stop()
 	c.forbid = "p"
-	err := cleanup(t.Context(), config(), c, zaptest.NewLogger(t), func(dataplane.Config) (kernel, error) { return k, nil })
+	err := cleanup(t.Context(), config(), c, zaptest.NewLogger(t), func(dataplane.Config) (kernel, error) { return k, nil }, nothing)
 	if err == nil || !strings.Contains(err.Error(), "Pod default/p") || len(k.Rules()) != 1 {
 		t.Errorf("error %v, rules %v", err, k.Rules())
 	}

@@ -3,11 +3,14 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -42,6 +45,36 @@ func (a *Agent) beside(ctx context.Context, k kernel) error {
 		}
 	}
 	return nil
+}
+
+// servedByAntrea says whether an agent of ours would refuse to serve the Node beside Antrea's.
+func servedByAntrea(ctx context.Context, cfg Config, client kubernetes.Interface, log *zap.Logger, open opener, collect func(nodecheck.Subject) nodecheck.Facts) (bool, error) {
+	a, err := newAgent(cfg, client, log, prometheus.NewRegistry(), open)
+	if err != nil {
+		return false, err
+	}
+	a.collect = collect
+	k, err := openFor(ctx, cfg, client, log, open)
+	if err != nil {
+		return false, err
+	}
+	reading, cancel := context.WithCancel(ctx)
+	var read sync.WaitGroup
+	read.Go(func() { a.inventory.Run(reading) })
+	synced := a.inventory.WaitForSync(ctx)
+	refused := errors.New("the Node was not read")
+	if synced {
+		refused = a.beside(ctx, k)
+	}
+	cancel()
+	read.Wait()
+	if err := k.Close(); err != nil {
+		return false, fmt.Errorf("closing the dataplane: %w", err)
+	}
+	if !synced {
+		return false, fmt.Errorf("reading the Pods of Node %s: %w", cfg.NodeName, context.Cause(ctx))
+	}
+	return refused != nil, nil
 }
 
 // nodeEvent is the Event about a finding, as the recorder would write it, but of one name: however often the kubelet starts the agent again, it

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nplbridge/nplbridge/agent/internal/dataplane"
 	"github.com/nplbridge/nplbridge/agent/internal/model"
+	"github.com/nplbridge/nplbridge/agent/internal/nodecheck"
 	"github.com/nplbridge/nplbridge/agent/internal/publish"
 	"github.com/nplbridge/nplbridge/agent/npl"
 )
@@ -20,18 +21,27 @@ import (
 // Cleanup takes everything of the agent off this Node, in the order that lets load balancers follow: the annotations of the Node's
 // Pods, then, WithdrawGrace later, the kernel's tables. The agent must have been stopped before. If an annotation cannot be
 // removed, or comes back, the tables stay, so that nothing is published that does not work. One that comes back after that is an error,
-// too: an agent still runs, and has put back the tables as well.
+// too: an agent still runs, and has put back the tables as well. Where Antrea's agent serves the Node, the annotations are its own and
+// stay. It needs no more rights than the agent has, and may be called again after an error.
 func Cleanup(ctx context.Context, cfg Config, client kubernetes.Interface, log *zap.Logger) error {
-	return cleanup(ctx, cfg, client, log, openKernel)
+	return cleanup(ctx, cfg, client, log, openKernel, nodecheck.Collect)
 }
 
-func cleanup(ctx context.Context, cfg Config, client kubernetes.Interface, log *zap.Logger, open opener) error {
+func cleanup(ctx context.Context, cfg Config, client kubernetes.Interface, log *zap.Logger, open opener, collect func(nodecheck.Subject) nodecheck.Facts) error {
 	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	antrea, err := servedByAntrea(ctx, cfg, client, log, open, collect)
+	if err != nil {
 		return err
 	}
 	k, err := openFor(ctx, cfg, client, log, open)
 	if err != nil {
 		return err
+	}
+	if antrea {
+		log.Info("Antrea's agent serves this Node; its annotations stay")
+		return errors.Join(removeTables(k, log), k.Close())
 	}
 	removed, err := removeAnnotations(ctx, cfg.NodeName, client, log)
 	if err != nil {
@@ -48,14 +58,21 @@ func cleanup(ctx context.Context, cfg Config, client kubernetes.Interface, log *
 			return errors.Join(err, k.Close())
 		}
 	}
-	if err := k.Cleanup(); err != nil {
-		return errors.Join(fmt.Errorf("removing the tables %s: %w", dataplane.TableName, err), k.Close())
+	if err := removeTables(k, log); err != nil {
+		return errors.Join(err, k.Close())
 	}
 	if err := staysOff(ctx, cfg.NodeName, client); err != nil { // with a short grace, an agent may have been slower than we
 		return errors.Join(err, k.Close())
 	}
-	log.Info("tables removed", zap.String("table", dataplane.TableName))
 	return k.Close()
+}
+
+func removeTables(k kernel, log *zap.Logger) error {
+	if err := k.Cleanup(); err != nil {
+		return fmt.Errorf("removing the tables %s: %w", dataplane.TableName, err)
+	}
+	log.Info("tables removed", zap.String("table", dataplane.TableName))
+	return nil
 }
 
 func removeAnnotations(ctx context.Context, nodeName string, client kubernetes.Interface, log *zap.Logger) (removed int, err error) {
@@ -97,4 +114,17 @@ func annotated(ctx context.Context, nodeName string, client kubernetes.Interface
 		}
 	}
 	return out, nil
+}
+
+// openFor opens the kernel with the mark of the cluster.
+func openFor(ctx context.Context, cfg Config, client kubernetes.Interface, log *zap.Logger, open opener) (kernel, error) {
+	uid, err := clusterUID(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	k, err := open(dataplane.Config{ClusterUID: uid, Masquerade: cfg.Masquerade, ForwardAccept: cfg.ForwardAccept, NodePorts: dataplane.PortRange(cfg.PortRange), Log: log})
+	if err != nil {
+		return nil, fmt.Errorf("opening the dataplane: %w", err)
+	}
+	return k, nil
 }

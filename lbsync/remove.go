@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/nplbridge/nplbridge/lbsync/internal/document"
@@ -79,15 +80,15 @@ func (s *Syncer) withdraw(ctx context.Context) error {
 	return err
 }
 
-// Remains says what an installation still has in the cluster: ConfigMaps by which its processes speak, "nplbridge-system/name", and Services with
-// its marks, "shop/web". Both are sorted.
-func Remains(ctx context.Context, client kubernetes.Interface, cfg Config) (published, services []string, err error) {
+// Remains says what an installation still has in the cluster: ConfigMaps by which its processes speak, with namespace, name and UID, and
+// Services with its marks, "shop/web". Both are sorted.
+func Remains(ctx context.Context, client kubernetes.Interface, cfg Config) (published []corev1.ObjectReference, services []string, err error) {
 	all, err := publications(ctx, client, cfg)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, p := range all {
-		published = append(published, cfg.LeaseNamespace+"/"+p.name)
+		published = append(published, corev1.ObjectReference{Namespace: cfg.LeaseNamespace, Name: p.name, UID: *p.uid.UID})
 	}
 	services, err = markedServices(ctx, client, cfg)
 	slices.SortFunc(services, strings.Compare)

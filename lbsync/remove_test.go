@@ -73,7 +73,7 @@ func TestRemove(t *testing.T) {
 	}
 	published, services, err := Remains(t.Context(), b.client, config("x"))
 	if err != nil || len(published)+len(services) > 0 {
-		t.Errorf("%q, %q, %v", published, services, err)
+		t.Errorf("%v, %q, %v", published, services, err)
 	}
 
 	// And back: nothing stands in the way.
@@ -81,7 +81,7 @@ func TestRemove(t *testing.T) {
 	b.eventually("served again", func() bool { return programmed(b.service("web")) && len(membersOf(b.local["one"])) == 1 })
 	published, services, err = Remains(t.Context(), b.client, config("x"))
 	if err != nil || len(published) == 0 || !slices.Equal(services, []string{"shop/web"}) {
-		t.Errorf("%q, %q, %v", published, services, err)
+		t.Errorf("%v, %q, %v", published, services, err)
 	}
 }
 

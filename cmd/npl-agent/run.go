@@ -81,7 +81,7 @@ func leave(cfg agent.Config, client kubernetes.Interface, log *zap.Logger) progr
 		Program: "npl-agent", Client: client, Log: log,
 		Remove: func(ctx context.Context, tell func(string)) error {
 			tell("annotations of Pods and tables of this Node are being removed")
-			return agent.Remove(ctx, cfg, client, log)
+			return agent.Cleanup(ctx, cfg, client, log)
 		},
 		Status: func(left string) any { return agent.Leaving(cfg, left) },
 	}
@@ -96,7 +96,8 @@ func cleanupCommand() *cobra.Command {
 		Short: "Remove the annotations of this Node's Pods, then the rules",
 		Long: `Takes npl-agent off this Node: the annotations go first, and after withdrawGrace the nftables tables. Stop the
 running agent before: it would write both again, so cleanup refuses while one listens on the status socket. With --force it goes
-on all the same; if the annotations come back then, it fails and leaves the rules to whoever put them there.`,
+on all the same; if the annotations come back then, it fails and leaves the rules to whoever put them there. Where Antrea's agent
+serves the Node, the annotations are Antrea's and stay.`,
 		Example: `  npl-agent cleanup --node-name worker-1 --kubeconfig /etc/kubernetes/admin.conf
   npl-agent cleanup --config /etc/nplbridge/settings.yaml --withdraw-grace 0s`,
 		Args: cobra.NoArgs,

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -65,13 +65,13 @@ func (h *Hook) Run(ctx context.Context) ([]Leftover, error) {
 		}
 		left = append(left, more...)
 	}
-	nodes := map[string]bool{}
+	var nodes map[string]bool
 	if h.Agents != "" {
-		done, more, err := h.away(ctx, h.Agents, "npl-agent cleanup on that Node")
+		of, more, err := h.away(ctx, h.Agents, "npl-agent cleanup on that Node")
 		if err != nil {
 			return nil, err
 		}
-		nodes, left = done, append(left, more...)
+		nodes, left = of, append(left, more...)
 	}
 	// A time of its own: this is what people wait for when the limit is over.
 	look, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
@@ -95,8 +95,8 @@ func (h *Hook) Run(ctx context.Context) ([]Leftover, error) {
 
 func (h *Hook) say(format string, args ...any) { _, _ = fmt.Fprintf(h.Out, format+"\n", args...) }
 
-// away sets the state in a ConfigMap and waits for the Pods that read it. It returns the Nodes of those that are done, and the others when ctx
-// ends.
+// away sets the state in a ConfigMap and waits for the Pods that read it. It returns their Nodes, see state, and who is not done
+// when ctx ends.
 func (h *Hook) away(ctx context.Context, configMap, fix string) (nodes map[string]bool, left []Leftover, err error) {
 	since, exists, err := h.tell(ctx, configMap)
 	if err != nil || !exists {
@@ -108,7 +108,7 @@ func (h *Hook) away(ctx context.Context, configMap, fix string) (nodes map[strin
 	for {
 		found, err := h.look(ctx, configMap, since, fix)
 		if err == nil {
-			nodes, left = found.done, found.left
+			nodes, left = found.nodes, found.left
 			if now := found.String(); now != told {
 				told = now
 				h.say("%s: %s", configMap, now)
@@ -132,9 +132,9 @@ func (h *Hook) away(ctx context.Context, configMap, fix string) (nodes map[strin
 
 // state is how far the Pods are that read a ConfigMap.
 type state struct {
-	done map[string]bool // Nodes
-	pods int
-	left []Leftover
+	nodes map[string]bool // where such a Pod is, also one that has ended or that nobody can tell anything, to whether one there is done
+	pods  int
+	left  []Leftover
 }
 
 func (s state) String() string {
@@ -166,14 +166,17 @@ func (h *Hook) look(ctx context.Context, configMap string, since time.Time, fix 
 			failure[e.Regarding.UID] = e.Note
 		}
 	}
-	out := state{done: map[string]bool{}}
+	out := state{nodes: map[string]bool{}}
 	for _, p := range pods.Items {
-		if !reads(&p, configMap) || p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		told := reads(&p, configMap)
+		if node := p.Spec.NodeName; node != "" && (told || onWindows(&p, configMap)) {
+			out.nodes[node] = out.nodes[node] || done[p.UID]
+		}
+		if !told || p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 			continue
 		}
 		out.pods++
 		if done[p.UID] {
-			out.done[p.Spec.NodeName] = true
 			continue
 		}
 		why := failure[p.UID]
@@ -200,6 +203,12 @@ func reads(p *corev1.Pod, configMap string) bool {
 	})
 }
 
+// onWindows says whether a Pod is of the DaemonSet that is named after a ConfigMap, which it does not read: the chart's agent on Windows.
+func onWindows(p *corev1.Pod, configMap string) bool {
+	owner := metav1.GetControllerOf(p)
+	return owner != nil && owner.Kind == "DaemonSet" && owner.Name == configMap+"-windows"
+}
+
 // ofLBSync lists what lbsync has left in the cluster, and removes what nobody would otherwise: its Lease, and what is published by processes that
 // are gone. all says that every process of the release is done.
 func (h *Hook) ofLBSync(ctx context.Context, all bool) (left []Leftover, err error) {
@@ -216,16 +225,21 @@ func (h *Hook) ofLBSync(ctx context.Context, all bool) (left []Leftover, err err
 	}
 	if h.External || !all {
 		for _, p := range published {
-			left = append(left, Leftover{"ConfigMap " + p, "the process that wrote it has not cleaned up", fix})
+			left = append(left, Leftover{"ConfigMap " + p.Namespace + "/" + p.Name, "the process that wrote it has not cleaned up", fix})
 		}
 		return left, nil
 	}
 	for _, p := range published {
-		_, name, _ := strings.Cut(p, "/")
-		if err := h.Client.CoreV1().ConfigMaps(h.Config.LeaseNamespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-			return nil, fmt.Errorf("delete ConfigMap %s: %w", p, err)
+		name := "ConfigMap " + p.Namespace + "/" + p.Name
+		err := h.Client.CoreV1().ConfigMaps(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
+		switch {
+		case apierrors.IsConflict(err):
+			left = append(left, Leftover{name, "it was written anew meanwhile", "stop the lbsync that writes it, and run lbsync cleanup there"})
+			continue
+		case err != nil && !apierrors.IsNotFound(err):
+			return nil, fmt.Errorf("delete %s: %w", name, err)
 		}
-		left = append(left, Leftover{"the load balancer of ConfigMap " + p, "the process that wrote it is gone, and has not cleaned up", "see what carries the mark of " + h.Config.Instance + " there"})
+		left = append(left, Leftover{"the load balancer of " + name, "the process that wrote it is gone, and has not cleaned up", "see what carries the mark of " + h.Config.Instance + " there"})
 	}
 	err = h.Client.CoordinationV1().Leases(h.Config.LeaseNamespace).Delete(ctx, h.Config.LeaseName, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -234,8 +248,10 @@ func (h *Hook) ofLBSync(ctx context.Context, all bool) (left []Leftover, err err
 	return left, nil
 }
 
-// annotated lists Pods that have the annotation on Nodes where no agent of ours has cleaned up. Where one has, another agent has written them.
-func (h *Hook) annotated(ctx context.Context, clean map[string]bool) (left []Leftover, err error) {
+// annotated lists the Nodes where an agent of ours has been and has not said that it is done, if Pods there have the annotation. Elsewhere
+// another agent has written it.
+func (h *Hook) annotated(ctx context.Context, nodes map[string]bool) (left []Leftover, err error) {
+	pods := map[string][]string{} // by Node
 	options := metav1.ListOptions{Limit: pageSize}
 	for {
 		page, err := h.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, options)
@@ -243,15 +259,20 @@ func (h *Hook) annotated(ctx context.Context, clean map[string]bool) (left []Lef
 			return nil, fmt.Errorf("list Pods: %w", err)
 		}
 		for _, p := range page.Items {
-			if _, has := p.Annotations[npl.Annotation]; has && !clean[p.Spec.NodeName] {
-				left = append(left, Leftover{
-					fmt.Sprintf("Pod %s/%s on Node %s", p.Namespace, p.Name, p.Spec.NodeName), "it has the annotation " + npl.Annotation,
-					"run npl-agent cleanup on that Node",
-				})
+			done, ours := nodes[p.Spec.NodeName]
+			if _, has := p.Annotations[npl.Annotation]; has && ours && !done {
+				pods[p.Spec.NodeName] = append(pods[p.Spec.NodeName], p.Namespace+"/"+p.Name)
 			}
 		}
 		if options.Continue = page.Continue; options.Continue == "" {
-			return left, nil
+			break
 		}
 	}
+	for _, node := range slices.Sorted(maps.Keys(pods)) {
+		left = append(left, Leftover{
+			"Node " + node, fmt.Sprintf("the annotation %s is on %d of its Pods, such as %s", npl.Annotation, len(pods[node]), slices.Min(pods[node])),
+			"unless another agent writes it, such as Antrea's, run npl-agent cleanup on that Node",
+		})
+	}
+	return left, nil
 }

@@ -26,6 +26,10 @@ const (
 // lastRetry is the longest pause before a removal that failed is tried again.
 const lastRetry = 30 * time.Second
 
+// again is after how long what is removed is said again: a hook that comes later looks for the Event, and servers keep Events for an hour or
+// less.
+const again = 5 * time.Minute
+
 // Process takes everything of a program away, which is what it does instead of its work in state removing.
 type Process struct {
 	Program string // "npl-agent"
@@ -70,7 +74,7 @@ func (p *Process) check() error {
 	return nil
 }
 
-// run removes everything, says so and waits for the end of ctx.
+// run removes everything and says so until the end of ctx.
 func (p *Process) run(ctx context.Context) error {
 	p.Log.Info("The state is removing: everything of this process is taken away")
 	pauses := backoff.NewExponentialBackOff()
@@ -79,7 +83,7 @@ func (p *Process) run(ctx context.Context) error {
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		err := p.Remove(ctx, p.tell)
 		if err == nil {
-			err = p.report(ctx, corev1.EventTypeNormal, removed, p.Program+" has taken away everything of its own")
+			err = p.done(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
 			p.tell(err.Error())
@@ -98,8 +102,22 @@ func (p *Process) run(ctx context.Context) error {
 	}
 	p.tell("")
 	p.Log.Info("Everything is taken away; with state running it begins again")
-	<-ctx.Done()
-	return nil
+	tick := time.NewTicker(again)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			if err := p.done(ctx); err != nil {
+				p.Log.Warn("the Event that says so once more", zap.Error(err))
+			}
+		}
+	}
+}
+
+func (p *Process) done(ctx context.Context) error {
+	return p.report(ctx, corev1.EventTypeNormal, removed, p.Program+" has taken away everything of its own")
 }
 
 func (p *Process) report(ctx context.Context, kind, reason, note string) error {

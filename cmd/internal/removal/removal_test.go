@@ -15,10 +15,14 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	ktesting "k8s.io/client-go/testing"
 
+	"github.com/nplbridge/nplbridge/agent/watermark"
 	"github.com/nplbridge/nplbridge/lbsync"
 )
 
@@ -72,15 +76,22 @@ func TestHook(t *testing.T) {
 		now := time.Now()
 		annotated := reader("web", "node-3", "else", false)
 		annotated.Namespace, annotated.Annotations = "shop", map[string]string{"nodeportlocal.antrea.io": "[]"}
-		antreas := annotated.DeepCopy()
-		antreas.Name, antreas.Spec.NodeName = "other", "node-1"
+		on := func(name, node string) *corev1.Pod {
+			p := annotated.DeepCopy()
+			p.Name, p.Spec.NodeName = name, node
+			return p
+		}
+		// An agent that is told nothing by a ConfigMap, and one of another release.
+		windows, stranger := reader("agent-4", "windows", "else", false), reader("stranger", "node-9", "other-agent", false)
+		windows.OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet", Name: "nplbridge-agent-windows", Controller: new(true)}}
 		marked := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Annotations: map[string]string{"nplbridge.io/enabled-by": ns + "/nplbridge"}}}
 		lost := reader("agent-3", "node-3", "nplbridge-agent", false)
 		lost.Status.Phase = corev1.PodPending
 		client := fake.NewClientset(
 			settingsMap("nplbridge-agent", "coolDown: 1m\n"), settingsMap("nplbridge-lbsync", "resync: 5m\n"),
 			reader("agent-1", "node-1", "nplbridge-agent", false), reader("agent-2", "node-2", "nplbridge-agent", false), lost,
-			reader("lbsync-1", "node-1", "nplbridge-lbsync", true), annotated, antreas, marked,
+			reader("lbsync-1", "node-1", "nplbridge-lbsync", true), annotated, marked, windows, stranger,
+			on("also", "node-3"), on("clean", "node-1"), on("iis", "windows"), on("strange", "node-9"), on("antrea", "node-8"),
 			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "nplbridge-lbsync"}},
 		)
 		events := client.EventsV1().Events(ns)
@@ -133,7 +144,8 @@ func TestHook(t *testing.T) {
 			"Pod nplbridge-system/agent-2 on Node node-2: the kernel is busy; afterwards run npl-agent cleanup on that Node",
 			"Pod nplbridge-system/agent-3 on Node node-3: it does not run, it is Pending; afterwards run npl-agent cleanup on that Node",
 			"Service shop/web: it carries the marks of nplbridge-system/nplbridge, and so does a load balancer; run lbsync cleanup, with the settings that lbsync had",
-			"Pod shop/web on Node node-3: it has the annotation nodeportlocal.antrea.io; run npl-agent cleanup on that Node",
+			"Node node-3: the annotation nodeportlocal.antrea.io is on 2 of its Pods, such as shop/also; unless another agent writes it, such as Antrea's, run npl-agent cleanup on that Node",
+			"Node windows: the annotation nodeportlocal.antrea.io is on 1 of its Pods, such as shop/iis; unless another agent writes it, such as Antrea's, run npl-agent cleanup on that Node",
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("-want +got:\n%s\n%s", diff, &out)
@@ -163,6 +175,36 @@ func TestHookWithNothingLeft(t *testing.T) {
 	h.LBSync = ""
 	if _, err := h.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "ConfigMap nplbridge-system/nplbridge-agent, settings.yaml: ") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// What processes that are gone have published is deleted, but not what somebody has written under the same name since it was listed.
+func TestHookDeletesWhatItHasListed(t *testing.T) {
+	published := func(name string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{watermark.Label: watermark.LabelValue}},
+			Data:       map[string]string{watermark.DataKey: watermark.Encode(watermark.Watermark{Instance: ns + "/nplbridge", LoadBalancer: name, Seen: "1"})},
+		}
+	}
+	client := fake.NewClientset(published("gone"), published("rewritten"))
+	client.PrependReactor("delete", "configmaps", func(a ktesting.Action) (bool, runtime.Object, error) {
+		d := a.(ktesting.DeleteActionImpl)
+		if p := d.DeleteOptions.Preconditions; p == nil || p.UID == nil || *p.UID != types.UID("uid-"+d.Name) {
+			t.Errorf("%s is deleted whatever its UID: %+v", d.Name, d.DeleteOptions)
+		}
+		if d.Name == "rewritten" {
+			return true, nil, apierrors.NewConflict(corev1.Resource("configmaps"), d.Name, errors.New("the UID in the precondition"))
+		}
+		return false, nil, nil
+	})
+	h := &Hook{Client: client, Config: release(), LBSync: "gone-too", Limit: time.Minute, Out: &bytes.Buffer{}}
+	left, err := h.Run(t.Context())
+	want := []Leftover{
+		{"the load balancer of ConfigMap nplbridge-system/gone", "the process that wrote it is gone, and has not cleaned up", "see what carries the mark of nplbridge-system/nplbridge there"},
+		{"ConfigMap nplbridge-system/rewritten", "it was written anew meanwhile", "stop the lbsync that writes it, and run lbsync cleanup there"},
+	}
+	if diff := cmp.Diff(want, left); err != nil || diff != "" {
+		t.Errorf("%v, -want +got:\n%s", err, diff)
 	}
 }
 
@@ -200,6 +242,12 @@ func TestProcess(t *testing.T) {
 		if err := s.Checks[0].Check(); err != nil || s.Status() != "" {
 			t.Errorf("it is not done: %v, %v", err, s.Status())
 		}
+		// A hook that comes after the Events have expired hears of it, too.
+		if err := client.Tracker().Delete(eventsv1.SchemeGroupVersion.WithResource("events"), ns, lastRemoved(t, client)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(again)
+		lastRemoved(t, client)
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
@@ -219,4 +267,25 @@ func TestProcess(t *testing.T) {
 			t.Errorf("Events: %v", reasons)
 		}
 	})
+}
+
+// lastRemoved is the name of the only Event Removed.
+func lastRemoved(t *testing.T, client *fake.Clientset) (name string) {
+	t.Helper()
+	list, err := client.EventsV1().Events(ns).List(context.WithoutCancel(t.Context()), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list.Items {
+		if e.Reason == removed {
+			if name != "" {
+				t.Errorf("Events %s and %s", name, e.Name)
+			}
+			name = e.Name
+		}
+	}
+	if name == "" {
+		t.Error("no Event says that everything is removed")
+	}
+	return name
 }

@@ -15,7 +15,7 @@ import (
 func nothing(nodecheck.Subject) nodecheck.Facts { return nodecheck.Facts{} }
 
 // An agent that goes, comes back and goes again: with the tables still there its Pods have their ports again.
-func TestRemoveAndComeBack(t *testing.T) {
+func TestCleanupAndComeBack(t *testing.T) {
 	c, k := start(t), newKernel()
 	c.addService("web", 8080)
 	c.addPod("node-1", "p", "u", "10.0.0.1")
@@ -33,7 +33,7 @@ func TestRemoveAndComeBack(t *testing.T) {
 	cfg.WithdrawGrace = 0
 	open := func(dataplane.Config) (kernel, error) { return k, nil }
 	for range 2 { // again, with nothing left
-		if err := remove(t.Context(), cfg, c, zaptest.NewLogger(t), open, nothing); err != nil {
+		if err := cleanup(t.Context(), cfg, c, zaptest.NewLogger(t), open, nothing); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -48,7 +48,7 @@ func TestRemoveAndComeBack(t *testing.T) {
 }
 
 // Where Antrea's agent serves the Node, ours never did, and the annotations are not ours.
-func TestRemoveLeavesAntreasAnnotations(t *testing.T) {
+func TestCleanupLeavesAntreasAnnotations(t *testing.T) {
 	c, k := start(t), newKernel()
 	const theirs = `[{"podPort":8080,"nodeIP":"192.0.2.1","nodePort":61000,"protocol":"tcp","protocols":["tcp"]}]`
 	c.must(c.CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{
@@ -56,7 +56,7 @@ func TestRemoveLeavesAntreasAnnotations(t *testing.T) {
 		Spec:       corev1.PodSpec{NodeName: "node-1"},
 	}, metav1.CreateOptions{}))
 	chain := func(nodecheck.Subject) (f nodecheck.Facts) { antreaAtWork(&f); return f }
-	if err := remove(t.Context(), config(), c, zaptest.NewLogger(t), func(dataplane.Config) (kernel, error) { return k, nil }, chain); err != nil {
+	if err := cleanup(t.Context(), config(), c, zaptest.NewLogger(t), func(dataplane.Config) (kernel, error) { return k, nil }, chain); err != nil {
 		t.Fatal(err)
 	}
 	if got := c.annotation("p"); got != theirs {
