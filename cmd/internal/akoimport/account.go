@@ -71,6 +71,12 @@ func (im *importer) reference(at string, value any) (reference, bool) {
 
 func username(im *importer, at string, value any) {
 	given(func(im *importer, at string, value any) {
+		switch value.(type) {
+		case string, float64:
+		default:
+			im.add(Key{Key: at, Value: "(" + shape(value) + ")", Verdict: NotSupported, Note: "a text belongs here; give the account by --username"})
+			return
+		}
 		im.accountSeen = true
 		im.mapped(at, value, "lbsync.config.avi.username", cmp.Or(im.options.Username, show(value)), accountNote)
 	})(im, at, value)
@@ -126,16 +132,32 @@ func (im *importer) commands() []string {
 		if im.source.form == configMap && len(validation.IsDNS1123Label(im.source.namespace)) == 0 {
 			from.namespace = im.source.namespace
 		}
-		im.password, im.ca = from, from
+		im.password = from
+		if im.source.form == configMap || !empty(im.lookup("avicredentials.certificateAuthorityData")) {
+			im.ca = from
+		}
 	}
 	file, key := "password", "password"
 	if im.token {
 		file, key = "token", "authtoken"
 	}
-	secret := fmt.Sprintf("kubectl -n %s create secret generic %s \\\n    --from-file=%s=%s \\\n    --from-file=ca.crt=%s",
-		namespace, im.options.Secret, file, im.read(im.password, key), im.read(im.ca, "certificateAuthorityData"))
+	lines := []string{fmt.Sprintf("kubectl -n %s create secret generic %s", namespace, im.options.Secret), "--from-file=" + file + "=" + im.read(im.password, key)}
+	var notes string
+	if im.password == (reference{}) {
+		notes = "# Instead of FILE give a file with the account's password: the input names no Secret that has it.\n"
+	}
+	const get = "et the certificate of the Controller's authority, see docs/how-to/avi.md, and "
+	switch {
+	case im.ca == (reference{}):
+		notes += "# G" + get + "add --from-file=ca.crt=ITS-FILE: the input has none.\n"
+	case im.source.form == configMap: // it says nothing of the Secret
+		notes += fmt.Sprintf("# If %s has no certificateAuthorityData, g%sgive its file to --from-file=ca.crt.\n", im.ca, get)
+		fallthrough
+	default:
+		lines = append(lines, "--from-file=ca.crt="+im.read(im.ca, "certificateAuthorityData"))
+	}
 	return []string{
-		secret,
+		notes + strings.Join(lines, " \\\n    "),
 		fmt.Sprintf("helm upgrade --install nplbridge charts/nplbridge --namespace %s --values values.yaml", namespace),
 	}
 }

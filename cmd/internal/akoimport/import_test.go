@@ -121,6 +121,8 @@ func TestVerdicts(t *testing.T) {
 		{chart, "{AKOSettings: {}, mine: {deep: {er: hunter2}}}", Unknown, "mine.deep.er", "", "", ""},
 		{chart, "avicredentials: {passwd: hunter2}", Unknown, "avicredentials.passwd", "", "", "did you mean password?"},
 		{chart, "avicredentials: {username: ako}", Mapped, "avicredentials.username", "lbsync.config.avi.username", "ako", "docs/how-to/avi.md"},
+		{chart, "avicredentials: {username: [x]}", NotSupported, "avicredentials.username", "lbsync.config.avi.username", "lbsync", "a text"},
+		{chart, "avicredentials: {username: {password: hunter2}}", NotSupported, "avicredentials.username", "lbsync.config.avi.username", "lbsync", "a text"},
 		{chart, "avicredentials: {authtoken: hunter2}", Mapped, "avicredentials.authtoken", "lbsync.config.avi.tokenFile", "/etc/nplbridge/avi/token", ""},
 		{chart, "avicredentials: {authtoken: hunter2, password: hunter2}", Mapped, "avicredentials.authtoken", "lbsync.config.avi.tokenFile", "", ""},
 		{chart, "avicredentials:", Mapped, "(account)", "lbsync.config.avi.username", "lbsync", "--username"},
@@ -178,6 +180,42 @@ func TestVerdicts(t *testing.T) {
 				t.Errorf("a secret, or the text of somebody else's command, came out: %s", text)
 			}
 		})
+	}
+}
+
+// The command that makes the Secret takes nothing from where the input has nothing, and says what is to be done about that.
+func TestCommands(t *testing.T) {
+	const (
+		ca       = "--from-file=ca.crt=<(kubectl "
+		noCA     = "# Get the certificate of the Controller's authority, see docs/how-to/avi.md, and add --from-file=ca.crt=ITS-FILE"
+		maybe    = "# If avi-system/avi-secret has no certificateAuthorityData, get the certificate"
+		password = "# Instead of FILE give a file with the account's password: the input names no Secret that has it"
+		fromFile = "--from-file=password=FILE"
+	)
+	all := []string{ca, noCA, maybe, password, fromFile}
+	for _, test := range []struct {
+		form form
+		yaml string
+		want []string
+	}{
+		{chart, "avicredentials: {certificateAuthorityData: hunter2}", []string{ca}},
+		{chart, "avicredentials: {certificateAuthorityData: ''}", []string{noCA}},
+		{chart, "avicredentials: {username: a}", []string{noCA}},
+		{configMap, "cloudName: a", []string{ca, maybe}},
+		{operator, "cloudName: a", []string{noCA, password, fromFile}},
+		{operator, "adminCredentialRef: {name: a, namespace: b}", []string{noCA}},
+		{operator, "certificateAuthorityRef: {name: a, namespace: b}", []string{ca, password, fromFile}},
+		{operator, "{adminCredentialRef: {name: a, namespace: b}, certificateAuthorityRef: {name: a, namespace: b}}", []string{ca}},
+	} {
+		result, err := Import([]byte(wrap(test.form, test.yaml)), options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range all {
+			if got := strings.Contains(result.Report.Commands[0], text); got != slices.Contains(test.want, text) {
+				t.Errorf("%s: %q is there: %v in\n%s", test.yaml, text, got, result.Report.Commands[0])
+			}
+		}
 	}
 }
 
