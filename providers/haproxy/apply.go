@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/nplbridge/nplbridge/providers"
 	"github.com/nplbridge/nplbridge/providers/haproxy/internal/config"
 	"github.com/nplbridge/nplbridge/providers/haproxy/internal/runtime"
@@ -47,9 +45,7 @@ func (p *Provider) Apply(ctx context.Context, changes providers.Changes) provide
 		failAll(open(tasks), err)
 	}
 	p.adopt(open(tasks))
-	if gone := removals(tasks); len(gone) > 0 {
-		p.shutdownInOldWorkers(ctx, func(backend, server string) bool { return gone[ref{backend, server}] })
-	}
+	p.shutdownInOldWorkers(ctx, smallerPools(tasks), func(t *task, server string) bool { return slices.Contains(t.plan.removed, server) })
 	if structural := p.structural(open(tasks)); len(structural) > 0 {
 		p.restructure(ctx, structural)
 	}
@@ -151,6 +147,7 @@ func (p *Provider) obtain(ctx context.Context, s *runtime.Session, tasks []*task
 			change.add(t)
 		}
 	}
+	p.note(s.Info().Worker, tasks)
 	if err := p.reach(ctx, s, taken, tasks); err != nil {
 		return err
 	}
@@ -328,43 +325,4 @@ func (p *Provider) structural(tasks []*task) []*task {
 		}
 		return t.live && (p.inForce || t.virtual == nil) && current.SameStructure(*t.next)
 	})
-}
-
-// removals returns the servers that the tasks sent away, whatever became of the tasks.
-func removals(tasks []*task) map[ref]bool {
-	refs := map[ref]bool{}
-	for _, t := range tasks {
-		for _, name := range t.plan.removed {
-			refs[ref{t.backend, name}] = true
-		}
-	}
-	return refs
-}
-
-// shutdownInOldWorkers closes the connections to removed servers that workers from before a reload still carry. They
-// take no new ones, so a failure is worth a warning only: HAProxy ends with them, or the Pod does.
-func (p *Provider) shutdownInOldWorkers(ctx context.Context, gone func(backend, server string) bool) {
-	if p.cfg.Remote() {
-		return
-	}
-	old, err := p.oldWorkers(ctx)
-	for _, pid := range old {
-		err = errors.Join(err, p.master.ShutdownSessions(ctx, pid, gone))
-	}
-	if err != nil {
-		p.log.Warn("connections to removed members may go on in old workers", zap.Error(err))
-	}
-}
-
-// oldWorkers returns the workers from before a reload that still have connections. As long as a worker serves there is no reload, so once it has been alone it is
-// not asked for again.
-func (p *Provider) oldWorkers(ctx context.Context) ([]int, error) {
-	if p.alone == p.recalled {
-		return nil, nil
-	}
-	processes, err := p.master.Processes(ctx)
-	if err == nil && len(processes.Old) == 0 {
-		p.alone = p.recalled
-	}
-	return processes.Old, err
 }

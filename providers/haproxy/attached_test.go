@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nplbridge/nplbridge/providers"
 	"github.com/nplbridge/nplbridge/providers/haproxy/internal/runtime"
@@ -193,32 +192,6 @@ func TestOperatorsDrainIsRespected(t *testing.T) {
 			b.reached(address, one, two, three, four)
 		})
 	}
-}
-
-// TestDrainOutlivesAKilledLbsync: before the file tells of it, a drain looks like an operator's. It is asked for again, and is lbsync's own then.
-func TestDrainOutlivesAKilledLbsync(t *testing.T) {
-	t.Parallel()
-	b := newBalancer(t)
-	b.cfg.WriteDelay = time.Minute
-	p := b.open()
-	b.start()
-	d, key := desk{t, p}, testKey("web")
-	one, two := newPod(t, "one"), newPod(t, "two")
-	address := b.serve(d, key, 80, one, two)
-	now := []providers.Member{one.Member, two.draining()}
-	d.must(change(key, members(one, two), now, nil))
-	p.stop() // and never Close
-	d.p = b.open()
-	if o := d.observe(); !o.Members[key][two.ID()].Blocked {
-		t.Fatalf("%+v: the file knows already, and the test shows nothing", o.Members[key])
-	}
-	d.must(change(key, members(one, two), now, nil))
-	want := providertest.Render(providers.Pool{Key: key, Members: change(key, nil, now, nil).Pools[0].New.Members})
-	if o := d.observe(); o.Members[key][two.ID()].Blocked || providertest.Render(providers.Pool{Key: key, Members: d.pool(key)}) != want {
-		t.Errorf("asked for again: %+v of %+v", o.Members[key], o.State.Pools)
-	}
-	d.must(change(key, now, members(one, two), nil))
-	b.reached(address, one, two)
 }
 
 // fileHas waits until the file that lbsync writes behind the members says this.

@@ -71,7 +71,7 @@ func (p *Provider) flush() error {
 		p.mu.Unlock()
 		return nil
 	}
-	model := p.model.Clone()
+	model, noted := p.model.Clone(), len(p.noted)
 	before, old, err := p.readFile(p.files.Current)
 	p.dirty = err != nil
 	p.mu.Unlock()
@@ -87,6 +87,9 @@ func (p *Provider) flush() error {
 	}
 	text := config.Render(model, p.settings)
 	if bytes.Equal(before, text) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.written(model, noted)
 		return nil
 	}
 	staged, err := p.files.StageCurrent(text)
@@ -111,7 +114,15 @@ func (p *Provider) flush() error {
 		p.dirty = true
 		return fail(providers.Misconfigured, "writing "+p.files.Path(), err)
 	}
+	p.written(model, noted)
 	return nil
+}
+
+// written forgets the list of drains, which the file tells of now, unless more came while it was written.
+func (p *Provider) written(model config.File, noted int) {
+	if p.model.Generation == model.Generation && len(p.noted) == noted {
+		p.forgetDrains()
+	}
 }
 
 // writable reports whether there is something to write. Without a worker that runs the model's structure, the file

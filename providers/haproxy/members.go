@@ -153,6 +153,7 @@ type memberPlan struct {
 	servers  []config.Server // of the file, when the commands have been carried out
 	removed  []string        // names of servers that the commands send away
 	parked   []string        // and of those that they put into maintenance, or add, which begins there
+	drained  []string        // of parked those that were there and not in maintenance
 }
 
 // planMembers compares a backend's live servers with the pool that is wanted. The steps come in the order of the
@@ -231,7 +232,7 @@ func (k mark) planMembers(backend string, settings config.Settings, live []runti
 		drained := member.State == providers.Draining
 		maintained := server.Admin&runtime.AdminForcedMaint != 0
 		if drained && !maintained {
-			plan.parked = append(plan.parked, server.Name)
+			plan.parked, plan.drained = append(plan.parked, server.Name), append(plan.drained, server.Name)
 			do(runtime.Maintain(backend, server.Name))
 		}
 		if server.Weight != serverWeight(member) {

@@ -253,9 +253,8 @@ func (p *Provider) stateOf(live liveState) providers.State {
 // connections counts the connections of the Draining members, those that old workers still carry included.
 func (p *Provider) connections(ctx context.Context, s *runtime.Session, pools []providers.Pool) (map[providers.Key]map[providers.MemberID]providers.MemberStatus, error) {
 	counts := map[providers.Key]map[providers.MemberID]providers.MemberStatus{}
-	var keys []providers.Key
-	var draining []map[string]providers.MemberID // of each of keys, by the name of the server
-	var backends []string
+	var asked []providers.Pool
+	var draining []map[string]providers.MemberID // of each of asked, by the name of the server
 	var asks []runtime.Command
 	for _, pool := range pools {
 		names := map[string]providers.MemberID{}
@@ -268,42 +267,30 @@ func (p *Provider) connections(ctx context.Context, s *runtime.Session, pools []
 			}
 		}
 		if len(names) > 0 {
-			backend := p.backendOf(pool)
-			keys, draining, backends = append(keys, pool.Key), append(draining, names), append(backends, backend)
-			asks = append(asks, askSessions(backend))
+			asked, draining = append(asked, pool), append(draining, names)
+			asks = append(asks, askSessions(p.backendOf(pool)))
 		}
 	}
-	if len(keys) == 0 {
+	if len(asked) == 0 {
 		return counts, nil
-	}
-	var old []int
-	if !p.cfg.Remote() {
-		var err error
-		if old, err = p.oldWorkers(ctx); err != nil {
-			return nil, p.classify("master socket "+p.cfg.MasterSocket, err)
-		}
 	}
 	answers, err := s.Run(ctx, asks)
 	if err != nil {
 		return nil, err
 	}
-	for i, key := range keys {
-		sessions, err := sessionsIn(answers[i])
-		if err != nil {
+	sessions := make([]map[string]int, len(asked))
+	for i := range asked {
+		if sessions[i], err = sessionsIn(answers[i]); err != nil {
 			return nil, err
 		}
-		for _, pid := range old {
-			more, err := p.master.Sessions(ctx, pid, backends[i])
-			if err != nil {
-				return nil, p.classify("master socket "+p.cfg.MasterSocket, err)
-			}
-			for name, n := range more {
-				sessions[name] += n
-			}
-		}
-		counts[key] = map[providers.MemberID]providers.MemberStatus{}
+	}
+	if err := p.addFormer(ctx, asked, sessions); err != nil {
+		return nil, p.classify("master socket "+p.cfg.MasterSocket, err)
+	}
+	for i, pool := range asked {
+		counts[pool.Key] = map[providers.MemberID]providers.MemberStatus{}
 		for name, id := range draining[i] {
-			counts[key][id] = providers.MemberStatus{Connections: sessions[name]}
+			counts[pool.Key][id] = providers.MemberStatus{Connections: sessions[i][name]}
 		}
 	}
 	return counts, nil

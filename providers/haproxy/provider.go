@@ -73,6 +73,7 @@ type Provider struct {
 	// parked are the servers that lbsync itself put into maintenance in the worker recalled. See maintenance.go.
 	parked   map[ref]bool
 	recalled runtime.Worker
+	noted    map[ref]bool     // what the list of drains on the disk says of that worker; nil is no list
 	features runtime.Features // of the worker asked
 	asked    runtime.Worker
 	alone    runtime.Worker // the worker that was seen without older ones beside it; zero is none

@@ -413,8 +413,7 @@ func (p *Provider) arrange(next *config.File, bindable []config.Bind) {
 	used := map[string]bool{}
 	for i := range next.Services {
 		s := &next.Services[i]
-		moved := s.Spare == "" && slices.ContainsFunc(s.Servers, func(s config.Server) bool { return s.Drained })
-		if next.Suits(*s) && !moved { // what drains is counted in old workers by the name of its backend
+		if next.Suits(*s) {
 			used[s.Spare] = true
 			continue
 		}
@@ -438,7 +437,7 @@ func (p *Provider) arrange(next *config.File, bindable []config.Bind) {
 	}
 	for i := range next.Services {
 		s := &next.Services[i]
-		if s.Spare == "" && next.Suits(*s) && !slices.ContainsFunc(s.Servers, func(s config.Server) bool { return s.Drained }) {
+		if s.Spare == "" && next.Suits(*s) {
 			s.Spare = another()
 			used[s.Spare] = true
 		}

@@ -76,16 +76,8 @@ func (p *Provider) restructure(ctx context.Context, tasks []*task) {
 		failAll(tasks, err)
 		return
 	}
-	gone := map[string]bool{}
-	for _, t := range tasks {
-		if t.next == nil {
-			gone[t.backend] = true
-		}
-	}
 	p.settle(ctx)
-	if len(gone) > 0 {
-		p.shutdownInOldWorkers(ctx, func(backend, _ string) bool { return gone[backend] })
-	}
+	p.shutdownInOldWorkers(ctx, smaller(tasks), func(*task, string) bool { return true })
 }
 
 // reloadInterval is the least time between two reloads. A worker gives its tables of clients to the next one only when it has

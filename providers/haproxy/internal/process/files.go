@@ -17,6 +17,7 @@ const (
 	backupName    = "50-npl.cfg.bak"
 	candidateName = "50-npl.cfg.candidate"
 	mapName       = "50-npl.map"
+	drainsName    = "50-npl.drains"
 )
 
 // Files is our directory, which HAProxy loads with -f after the administrator's files.
@@ -74,6 +75,30 @@ func (f Files) RestoreMap(ending string, text []byte) error {
 
 // WriteState replaces the server state file.
 func (f Files) WriteState(text string) error { return writeAtomically(f.State, []byte(text)) }
+
+// Drains returns the list of drains that the current file need not tell of yet, or nil when there is none.
+func (f Files) Drains() ([]byte, error) { return readIfThere(f.drainsPath()) }
+
+// WriteDrains replaces that list, atomically, and waits for no disk: it is for an lbsync that is killed. When the machine goes down the worker
+// goes as well, and with it what the list is about.
+func (f Files) WriteDrains(text []byte) error {
+	s := Staged{tmp: filepath.Join(f.Dir, "."+drainsName), path: f.drainsPath()}
+	if err := os.WriteFile(s.tmp, text, 0o644); err != nil {
+		s.Discard()
+		return err
+	}
+	return s.Commit()
+}
+
+// RemoveDrains removes the list, if it is there.
+func (f Files) RemoveDrains() error {
+	if err := os.Remove(f.drainsPath()); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func (f Files) drainsPath() string { return filepath.Join(f.Dir, drainsName) }
 
 // RemoveCandidate removes the candidate.
 func (f Files) RemoveCandidate() { _ = os.Remove(filepath.Join(f.Dir, candidateName)) }

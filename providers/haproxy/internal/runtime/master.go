@@ -135,6 +135,15 @@ func (m Master) Sessions(ctx context.Context, pid int, backend string) (map[stri
 	return ParseSessions(answer)
 }
 
+// Map returns the entries of a map in the worker with this process id. A worker that is gone, or that has no such map, has none.
+func (m Master) Map(ctx context.Context, pid int, path string) (map[string]string, error) {
+	answer, err := m.call(ctx, fmt.Sprintf("@!%d show map %s", pid, path))
+	if err != nil || !strings.HasPrefix(answer, "0x") {
+		return nil, err
+	}
+	return ParseMap(answer), nil
+}
+
 var sessionLine = regexp.MustCompile(`^(0x[0-9a-f]+): .*? be=(\S+) srv=(\S+)`)
 
 // ParseSessionList reads `show sess` and returns the ids of the sessions whose "backend/server" is wanted.

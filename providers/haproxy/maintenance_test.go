@@ -1,0 +1,107 @@
+package haproxy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nplbridge/nplbridge/providers"
+	"github.com/nplbridge/nplbridge/providers/haproxy/internal/runtime"
+)
+
+// TestDrainOutlivesAKilledLbsync: a drain is lbsync's own though lbsync was killed before its file told of it, even before HAProxy answered. The next
+// lbsync ends it. What it finds in maintenance beside that, and whatever is found when the file tells all, is an operator's.
+func TestDrainOutlivesAKilledLbsync(t *testing.T) {
+	t.Parallel()
+	for name, passes := range map[string]int{"answered": 2, "in the middle of the batch": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBalancer(t)
+			b.cfg.WriteDelay = time.Minute
+			d, key := desk{t, b.open()}, testKey("web")
+			b.start()
+			one, two, three := newPod(t, "one"), newPod(t, "two"), newPod(t, "three")
+			all := members(one, two, three)
+			address := b.serve(d, key, 80, one, two, three)
+			abandon(d.p)
+
+			real := b.cfg.AdminSocket
+			cutter := newCutter(t, real, passes)
+			b.cfg.AdminSocket = cutter.path
+			d.p = b.open()
+			d.observe()
+			d.p.Apply(t.Context(), change(key, all, []providers.Member{one.draining(), two.draining(), three.Member}, nil))
+			abandon(d.p)
+			if cutter.cut() != (passes == 1) {
+				t.Fatalf("the command line was cut: %v", cutter.cut())
+			}
+			file, err := d.p.files.Current()
+			if err != nil || strings.Contains(string(file), " disabled") {
+				t.Fatalf("the file knows already, and the test shows nothing: %v", err)
+			}
+			b.cfg.AdminSocket, b.cfg.WriteDelay = real, 0
+			byHand := func(p *pod, state string) {
+				name, err := mark("").name(p.ID())
+				if err != nil {
+					t.Fatal(err)
+				}
+				b.run("set server npl_b_shop_web_80/" + name + " state " + state)
+			}
+			blocked := func(want ...*pod) {
+				t.Helper()
+				o := d.observe()
+				for _, p := range []*pod{one, two, three} {
+					if got := o.Members[key][p.ID()].Blocked; got != slices.Contains(want, p) {
+						t.Errorf("%s is blocked: %v", p.name, got)
+					}
+				}
+			}
+			byHand(three, "maint")
+			d.p = b.open()
+			blocked(three)
+			byHand(three, "ready")
+			d.must(change(key, d.pool(key), all, nil))
+			b.reached(address, one, two, three)
+
+			b.eventually("the list of drains is gone", func() error {
+				if text, err := d.p.files.Drains(); err != nil || text != nil {
+					return fmt.Errorf("%v\n%s", err, text)
+				}
+				return nil
+			})
+			abandon(d.p)
+			byHand(one, "maint")
+			d.p = b.open()
+			blocked(one)
+		})
+	}
+}
+
+// TestDrainsOfAnotherWorker: a list tells of the worker it was made for and of no other, whatever is in it.
+func TestDrainsOfAnotherWorker(t *testing.T) {
+	drains := map[ref]bool{{"npl_b_shop_web_80", "127.0.0.1:80_uid"}: true, {"npl_s_0001", "[::1]:80_uid"}: true}
+	text := drainsText(runtime.Worker{PID: 7, Started: 100}, drains)
+	if got := parseDrains(runtime.Worker{PID: 7, Started: 100}, text); !maps.Equal(got, drains) {
+		t.Errorf("%q is read as %v", text, got)
+	}
+	for _, other := range []runtime.Worker{{PID: 7, Started: 101}, {PID: 8, Started: 100}, {}} {
+		if got := parseDrains(other, text); got == nil || len(got) != 0 {
+			t.Errorf("%+v is told %v", other, got)
+		}
+	}
+}
+
+func FuzzParseDrains(f *testing.F) {
+	worker := runtime.Worker{PID: 7, Started: 100}
+	f.Add([]byte("worker 7 100\nnpl_b_shop_web_80/127.0.0.1:80_uid\n"))
+	f.Add([]byte("worker 7 100\n/\nnothing\n\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		got := parseDrains(worker, text)
+		if again := parseDrains(worker, drainsText(worker, got)); !maps.Equal(got, again) {
+			t.Errorf("%q is read as %v, and written and read again as %v", text, got, again)
+		}
+	})
+}
