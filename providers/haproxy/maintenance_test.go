@@ -66,16 +66,21 @@ func TestDrainOutlivesAKilledLbsync(t *testing.T) {
 			d.must(change(key, d.pool(key), all, nil))
 			b.reached(address, one, two, three)
 
-			b.eventually("the list of drains is gone", func() error {
+			gone := func() error {
 				if text, err := d.p.files.Drains(); err != nil || text != nil {
 					return fmt.Errorf("%v\n%s", err, text)
 				}
 				return nil
-			})
+			}
+			b.eventually("the list of drains is gone", gone)
 			abandon(d.p)
 			byHand(one, "maint")
+			if err := d.p.files.WriteDrains([]byte("worker 1 1\n")); err != nil {
+				t.Fatal(err)
+			}
 			d.p = b.open()
 			blocked(one)
+			b.eventually("a list that was left is gone", gone)
 		})
 	}
 }

@@ -172,7 +172,7 @@ func (p *Provider) take(worker runtime.Worker, answers []runtime.Result) (liveSt
 	}
 	p.leaving = leaving
 	p.known = true
-	if behind || len(p.model.Open) > 0 { // Services without a reload come and go by the map
+	if behind || p.noted != nil || len(p.model.Open) > 0 { // Services without a reload come and go by the map
 		p.fileLater()
 	}
 	return live, nil
