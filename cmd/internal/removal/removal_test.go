@@ -81,6 +81,9 @@ func TestHook(t *testing.T) {
 			p.Name, p.Spec.NodeName = name, node
 			return p
 		}
+		// An earlier Pod of an agent that is done.
+		ended := reader("agent-1-ended", "node-1", "nplbridge-agent", false)
+		ended.Status.Phase = corev1.PodFailed
 		// An agent that is told nothing by a ConfigMap, and one of another release.
 		windows, stranger := reader("agent-4", "windows", "else", false), reader("stranger", "node-9", "other-agent", false)
 		windows.OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet", Name: "nplbridge-agent-windows", Controller: new(true)}}
@@ -90,7 +93,7 @@ func TestHook(t *testing.T) {
 		client := fake.NewClientset(
 			settingsMap("nplbridge-agent", "coolDown: 1m\n"), settingsMap("nplbridge-lbsync", "resync: 5m\n"),
 			reader("agent-1", "node-1", "nplbridge-agent", false), reader("agent-2", "node-2", "nplbridge-agent", false), lost,
-			reader("lbsync-1", "node-1", "nplbridge-lbsync", true), annotated, marked, windows, stranger,
+			reader("lbsync-1", "node-1", "nplbridge-lbsync", true), annotated, marked, ended, windows, stranger,
 			on("also", "node-3"), on("clean", "node-1"), on("iis", "windows"), on("strange", "node-9"), on("antrea", "node-8"),
 			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "nplbridge-lbsync"}},
 		)
