@@ -45,7 +45,7 @@ func patch(t *testing.T, client kubernetes.Interface, pod *corev1.Pod, body stri
 // The control plane checks the types of all expressions; a misspelt field is a warning in the policy's status.
 func TestPoliciesTypeCheck(t *testing.T) {
 	policies := theLab.Client().AdmissionregistrationV1().ValidatingAdmissionPolicies()
-	for _, name := range []string{"nplbridge-agent", "nplbridge-writers", "nplbridge-lbsync", "nplbridge-lbsync-services", "nplbridge-lbsync-configmaps"} {
+	for _, name := range []string{"nplbridge-agent", "nplbridge-writers", "nplbridge-lbsync", "nplbridge-services", "nplbridge-configmaps"} {
 		var found *admissionv1.ValidatingAdmissionPolicy
 		eventually(t, func() (err error) {
 			if found, err = policies.Get(t.Context(), name, metav1.GetOptions{}); err == nil && found.Status.ObservedGeneration != found.Generation {

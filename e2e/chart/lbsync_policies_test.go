@@ -88,7 +88,7 @@ func TestLBSyncMayWriteItsPartOfServicesAndNothingElse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, part := range test.parts {
-				if err := refusedBy(try(test.body, parts(part)...), "lbsync-services", test.reason); err != nil {
+				if err := refusedBy(try(test.body, parts(part)...), "services", test.reason); err != nil {
 					t.Errorf("services %s: %v", part, err)
 				}
 			}
@@ -108,7 +108,7 @@ func TestLBSyncMayWriteItsPartOfServicesAndNothingElse(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			eventually(t, func() error { return refusedBy(do(), "lbsync-services", reason) }) // until the right has arrived
+			eventually(t, func() error { return refusedBy(do(), "services", reason) }) // until the right has arrived
 		})
 	}
 }
@@ -124,7 +124,7 @@ func TestLBSyncMayWriteWhatItPublishesAndNoOtherConfigMap(t *testing.T) {
 	}
 	refused := func(t *testing.T, what string, err error) {
 		t.Helper()
-		if err := refusedBy(err, "lbsync-configmaps", "may write only ConfigMaps that carry the label"); err != nil {
+		if err := refusedBy(err, "configmaps", "may write only ConfigMaps that carry the label"); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

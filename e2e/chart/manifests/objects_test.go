@@ -41,7 +41,7 @@ var (
 		"ClusterRole nplbridge-lbsync", "ClusterRoleBinding nplbridge-lbsync", "Role nplbridge-lbsync",
 		"RoleBinding nplbridge-lbsync", "ServiceAccount nplbridge-lbsync",
 	}
-	lbsyncPolicy  = slices.Concat(policy("lbsync"), policy("lbsync-services"), policy("lbsync-configmaps"))
+	lbsyncPolicy  = slices.Concat(policy("lbsync"), policy("services"), policy("configmaps"))
 	besideObjects = []string{"ConfigMap nplbridge-haproxy", "ConfigMap nplbridge-lbsync", "DaemonSet nplbridge-haproxy"}
 	aloneObjects  = []string{"ConfigMap nplbridge-lbsync", "Deployment nplbridge-lbsync", "PodDisruptionBudget nplbridge-lbsync"}
 )
