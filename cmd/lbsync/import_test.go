@@ -84,7 +84,7 @@ func TestImportFormats(t *testing.T) {
 	if err := json.Unmarshal([]byte(report), &document); err != nil || document.Count(akoimport.Unknown) != 1 || len(document.Commands) != 2 {
 		t.Errorf("%v in\n%s", err, report)
 	}
-	if !strings.HasPrefix(document.Commands[0], "kubectl -n lb create secret generic core ") {
+	if !strings.Contains(document.Commands[0], "\nkubectl -n lb create secret generic core ") {
 		t.Errorf("commands %q", document.Commands)
 	}
 }
@@ -134,6 +134,9 @@ esac`,
 		"akodeploymentconfig.yaml": {
 			"kubectl --context MANAGEMENT-CLUSTER -n tkg-system-networking get secret avi-controller-credentials -o jsonpath={.data.password}\n",
 			"kubectl --context MANAGEMENT-CLUSTER -n tkg-system-networking get secret avi-controller-ca -o jsonpath={.data.certificateAuthorityData}\n",
+		},
+		"configmap.yaml": { // with a comment before it
+			"kubectl -n avi-system get secret avi-secret -o jsonpath={.data.certificateAuthorityData}\n",
 		},
 		"ako-values.yaml": {
 			"kubectl -n avi-system get secret avi-secret -o jsonpath={.data.password}\n",
