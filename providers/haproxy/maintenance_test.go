@@ -67,10 +67,11 @@ func TestDrainOutlivesAKilledLbsync(t *testing.T) {
 			b.reached(address, one, two, three)
 
 			gone := func() error {
-				if text, err := d.p.files.Drains(); err != nil || text != nil {
-					return fmt.Errorf("%v\n%s", err, text)
+				text, err := d.p.files.Drains()
+				if err == nil && text != nil {
+					err = fmt.Errorf("it says\n%s", text)
 				}
-				return nil
+				return err
 			}
 			b.eventually("the list of drains is gone", gone)
 			abandon(d.p)
