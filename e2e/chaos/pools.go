@@ -76,6 +76,12 @@ const (
 	forcedMaintenance = 1
 )
 
+// removed reports whether a server, a line of "show servers state" in fields, is one that lbsync removed and HAProxy has yet to delete.
+func removed(f []string) bool {
+	admin, err := strconv.Atoi(f[columnAdmin])
+	return err == nil && admin&forcedMaintenance != 0 && f[columnWeight] == "0"
+}
+
 // haproxyMembers leaves out servers of weight 0 in maintenance: they are removed, and only wait to be deleted.
 func (s *site) haproxyMembers(ctx context.Context) (out []member, err error) {
 	text, err := s.runtime(ctx, "show servers state")
@@ -94,7 +100,7 @@ func (s *site) haproxyMembers(ctx context.Context) (out []member, err error) {
 		if !ours || !cut || service == foreignName || errAdmin != nil || errAt != nil {
 			continue
 		}
-		if admin&forcedMaintenance != 0 && f[columnWeight] == "0" {
+		if removed(f) {
 			continue
 		}
 		uid := f[columnServer][strings.LastIndexByte(f[columnServer], '_')+1:]

@@ -69,9 +69,11 @@ func (s *site) state(ctx context.Context) (state, error) {
 		return now, err
 	}
 	for line := range strings.Lines(servers) {
-		if f := strings.Fields(line); len(f) > columnPort {
-			now.servers += strings.Join([]string{f[columnBackend], f[columnServer], f[columnAddress], f[columnPort], f[columnAdmin], f[columnWeight]}, " ") + "\n"
+		f := strings.Fields(line)
+		if len(f) <= columnPort || removed(f) {
+			continue // it is deleted when nobody is connected any more, restart or not
 		}
+		now.servers += strings.Join([]string{f[columnBackend], f[columnServer], f[columnAddress], f[columnPort], f[columnAdmin], f[columnWeight]}, " ") + "\n"
 	}
 	for _, simulator := range []interface{ Log() (string, error) }{s.avi, s.bigip} {
 		log, err := simulator.Log()

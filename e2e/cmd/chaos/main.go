@@ -134,9 +134,13 @@ func run(ctx context.Context, o chaos.Options, shrink int) error {
 			shorter := o
 			shorter.Steps, shorter.Out = steps, io.Discard
 			again, err := chaos.Run(ctx, shorter)
-			failed := err == nil && len(again.Failures) > 0
-			fmt.Printf("  it %s\n", map[bool]string{true: "fails, too", false: "does not fail"}[failed])
-			return failed
+			if err != nil || len(again.Failures) == 0 {
+				fmt.Println("  it does not fail")
+				return false
+			}
+			headline, _, _ := strings.Cut(again.Failures[0], "\n")
+			fmt.Printf("  it fails, too: %s\n", headline)
+			return true
 		})
 		fmt.Printf("the smallest reproduction found: go run ./e2e/cmd/chaos --script %s\n", script.Format(smallest))
 	}
