@@ -1,5 +1,5 @@
 // Package chaos breaks everything around nplbridge that can break, in the lab, with packets flowing, and holds what it sees to the invariants
-// I1 to I7 and to a budget of lost requests. A seed decides what happens.
+// I1 to I6 and to a budget of lost requests. A seed decides what happens.
 package chaos
 
 import (
