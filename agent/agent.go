@@ -114,7 +114,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	k, err := openFor(ctx, a.cfg, a.client, a.log, a.open)
 	if ctx.Err() != nil {
 		if err == nil {
-			err = k.Close()
+			_ = k.Close() // nothing was done with it
 		}
 		return nil //nolint:nilerr // it was ended before it began
 	}

@@ -1,7 +1,6 @@
 package lbsync
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -214,13 +213,13 @@ func (s *Syncer) followGroups(ctx context.Context, groups []*group) {
 	}
 	tick := s.clock.NewTicker(livePoll)
 	defer tick.Stop()
-	was := ""
+	var was []string
 	for {
-		is := ""
+		var is []string
 		for _, g := range groups {
-			is += cmp.Or(g.state(), "-") + "\n"
+			is = append(is, g.state())
 		}
-		if is != was {
+		if !slices.Equal(is, was) {
 			was = is
 			for _, key := range s.watch.Index.Keys() {
 				s.tell(key)

@@ -3,6 +3,7 @@ package paths
 import (
 	"context"
 	"encoding/xml"
+	"errors"
 	"io"
 	"math"
 	"net/netip"
@@ -138,7 +139,7 @@ func TestWrite(t *testing.T) {
 	for _, plot := range []string{"shares.svg", "connections.svg", "latency.svg"} {
 		d := xml.NewDecoder(strings.NewReader(read(plot)))
 		for {
-			if _, err := d.Token(); err == io.EOF {
+			if _, err := d.Token(); errors.Is(err, io.EOF) {
 				break
 			} else if err != nil {
 				t.Fatalf("%s: %v", plot, err)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -138,11 +139,11 @@ type state struct {
 }
 
 func (s state) String() string {
-	text := fmt.Sprintf("%d of %d Pods have taken away everything of their own", s.pods-len(s.left), s.pods)
+	parts := []string{fmt.Sprintf("%d of %d Pods have taken away everything of their own", s.pods-len(s.left), s.pods)}
 	for _, l := range s.left[:min(3, len(s.left))] {
-		text += fmt.Sprintf("; %s: %s", l.Object, l.Why)
+		parts = append(parts, fmt.Sprintf("%s: %s", l.Object, l.Why))
 	}
-	return text
+	return strings.Join(parts, "; ")
 }
 
 func (h *Hook) look(ctx context.Context, configMap string, since time.Time, fix string) (state, error) {

@@ -1,10 +1,10 @@
 package removal
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -83,7 +83,7 @@ func (h *Hook) write(ctx context.Context, found *corev1.ConfigMap, content strin
 
 // owns says whether an entry of managedFields is about a key of the data.
 func owns(m metav1.ManagedFieldsEntry, key string) bool {
-	return m.FieldsV1 != nil && bytes.Contains(m.FieldsV1.Raw, []byte(`"f:`+key+`"`))
+	return m.FieldsV1 != nil && strings.Contains(m.FieldsV1.GetRawString(), `"f:`+key+`"`)
 }
 
 // written returns when the settings were written last.

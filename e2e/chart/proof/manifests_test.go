@@ -1,6 +1,7 @@
 package proof
 
 import (
+	"errors"
 	"os/exec"
 	"slices"
 	"strings"
@@ -40,7 +41,7 @@ func TestManifestsOnTheAPIServer(t *testing.T) {
 			cmd := theLab.Command(t.Context(), "", theLab.Programs().ControlPlane, "kubectl", "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-")
 			cmd.Stdin = strings.NewReader(rendered)
 			out, err := cmd.CombinedOutput()
-			if _, is := err.(*exec.ExitError); err != nil && !is {
+			if _, is := errors.AsType[*exec.ExitError](err); err != nil && !is {
 				t.Fatal(err)
 			}
 			lines := strings.Split(strings.TrimSpace(string(out)), "\n")

@@ -12,7 +12,7 @@ import (
 )
 
 func addrs(text string) (out []netip.Addr) {
-	for _, field := range strings.Fields(text) {
+	for field := range strings.FieldsSeq(text) {
 		out = append(out, netip.MustParseAddr(field))
 	}
 	return out
