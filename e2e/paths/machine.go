@@ -26,7 +26,7 @@ func thisMachine(now time.Time) Machine {
 		}
 	}
 	if text, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
-		m.Kernel = strings.TrimSpace(string(text))
+		m.Kernel, _, _ = strings.Cut(strings.TrimSpace(string(text)), "-") // what is behind it is a build's own name
 	}
 	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
 		m.Load = strings.Join(strings.Fields(string(text))[:3], ", ")
