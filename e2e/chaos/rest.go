@@ -305,7 +305,7 @@ func statuses(services []corev1.Service) error {
 }
 
 // ourFiles are those that may be in the directory that HAProxy loads.
-var ourFiles = []string{"50-npl.cfg", "50-npl.cfg.bak", "50-npl.state", "90-stranger.cfg"}
+var ourFiles = []string{"50-npl.cfg", "50-npl.cfg.bak", "50-npl.state", "50-npl.drains", "90-stranger.cfg"}
 
 func (s *site) filesEqual() error {
 	entries, err := os.ReadDir(filepath.Join(s.loadBalancerDir(), "npl.d"))
