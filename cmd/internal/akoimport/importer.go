@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nplbridge/nplbridge/cmd/internal/nearest"
+	"github.com/nplbridge/nplbridge/lbsync/nearest"
 )
 
 // importer turns one configuration into values, key by key.

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/viper"
 	"sigs.k8s.io/yaml"
 
-	"github.com/nplbridge/nplbridge/cmd/internal/nearest"
+	"github.com/nplbridge/nplbridge/lbsync/nearest"
 )
 
 // Values are the settings of one program as read once; they do not change.
