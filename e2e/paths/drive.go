@@ -24,6 +24,8 @@ const (
 	Keep Kind = "keep"
 	// Bulk sends lines of bulkLine bytes on one connection; the answers count as requests.
 	Bulk Kind = "bulk"
+	// Hold opens a connection for one request, and keeps it until all clients have had their answer: then all are open at once.
+	Hold Kind = "hold"
 )
 
 const (
@@ -36,7 +38,7 @@ type Task struct {
 	Target   string // address:port of an echo server, or of what stands in front of it
 	Kind     Kind
 	Clients  int           // at once
-	Requests int           // in all; 0 means until For has passed
+	Requests int           // in all, with Hold one of each client; 0 means until For has passed
 	For      time.Duration // 0 means until Requests are done
 	Sources  []netip.Addr  // client i takes the i-th of them, again from the first when there are fewer; none leaves it to the kernel
 }
@@ -81,6 +83,7 @@ func Drive(ctx context.Context, t Task) Outcome {
 	}
 	began := time.Now()
 	var all sync.WaitGroup
+	d.opening.Add(max(1, t.Clients))
 	for i := range max(1, t.Clients) {
 		all.Go(func() { d.client(ctx, i) })
 	}
@@ -92,7 +95,8 @@ func Drive(ctx context.Context, t Task) Outcome {
 }
 
 type drive struct {
-	task Task
+	task    Task
+	opening sync.WaitGroup // clients that have made no request yet, with Hold
 
 	mu   sync.Mutex
 	left int
@@ -120,8 +124,14 @@ func (d *drive) client(ctx context.Context, i int) {
 		c.dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(d.task.Sources[i%len(d.task.Sources)], 0))
 	}
 	defer c.close()
-	for ctx.Err() == nil && d.next() {
+	if d.task.Kind == Hold {
 		c.request()
+		d.opening.Done()
+		d.opening.Wait()
+	} else {
+		for ctx.Err() == nil && d.next() {
+			c.request()
+		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

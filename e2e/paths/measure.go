@@ -46,6 +46,7 @@ type Shares struct {
 	Packets map[string]float64 // per request, by Node
 	Hops    float64            // share of requests to a member that another Node than the member's answered
 	Kept    float64            // share of a client's requests that reach the same Pod, with persistence
+	Least   float64            // most connections of a Pod over the fewest, held at once, with least connections
 	Peer    string             // whose address a Pod sees, in words
 	Proxied string             // whose it learns with the PROXY protocol
 	Ports   map[string]int     // node ports that the Service's port takes, by Node
@@ -108,6 +109,9 @@ func (s *site) share(ctx context.Context, p Path, requests int) (Shares, error) 
 	if out.Kept, err = s.kept(ctx, p); err != nil {
 		return out, err
 	}
+	if out.Least, err = s.least(ctx, p); err != nil {
+		return out, err
+	}
 	if out.Proxied, err = s.proxied(ctx, p); err != nil {
 		return out, err
 	}
@@ -152,6 +156,22 @@ func (s *site) kept(ctx context.Context, p Path) (float64, error) {
 		same, total = same+out.Kept, total+out.Requests-out.Failed
 	}
 	return float64(same) / float64(max(1, total)), nil
+}
+
+// held is how many connections are open at once where they are counted: enough for ten on each Pod.
+const held = 10 * pods
+
+// least opens connections that stay, through the Service with least connections.
+func (s *site) least(ctx context.Context, p Path) (float64, error) {
+	target, err := s.vip(ctx, p, least)
+	if err != nil {
+		return 0, err
+	}
+	out, err := s.drive(ctx, "client", Task{Target: target, Kind: Hold, Clients: held})
+	if err == nil && out.Failed > 0 {
+		err = fmt.Errorf("%s with least connections: %s", p, out.Error)
+	}
+	return out.Ratio(pods), err
 }
 
 // proxied asks the Pods that read the PROXY protocol; HTTP, so one request of a kind of its own.

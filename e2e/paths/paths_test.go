@@ -1,11 +1,14 @@
 package paths
 
 import (
+	"bufio"
 	"context"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"math"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -45,6 +48,48 @@ func TestDrive(t *testing.T) {
 	out := Drive(t.Context(), Task{Target: target, Kind: Connect, Clients: 2, For: 50 * time.Millisecond})
 	if out.Requests == 0 || out.Failed != 0 {
 		t.Errorf("for a while: %+v", out)
+	}
+}
+
+// TestDriveHolds: who has his answer stays connected until the last one has his.
+func TestDriveHolds(t *testing.T) {
+	const clients = 5
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	early := make(chan error, 1)
+	go func() {
+		var open []*bufio.Reader
+		for range clients {
+			conn, err := listener.Accept()
+			if err != nil {
+				early <- err
+				return
+			}
+			defer conn.Close()
+			reader := bufio.NewReader(conn)
+			if open = append(open, reader); len(open) == clients {
+				for _, r := range open[:clients-1] { // they were answered, and this one was not
+					if _, err := r.ReadByte(); !errors.Is(err, os.ErrDeadlineExceeded) {
+						early <- err
+						return
+					}
+				}
+			}
+			if _, err := reader.ReadString('\n'); err != nil {
+				early <- err
+				return
+			}
+			fmt.Fprintln(conn, `{"pod": "a", "node": "node-1", "peer": "127.0.0.1:1"}`)
+			conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond)) //nolint:errcheck // a later read tells
+		}
+		early <- nil
+	}()
+	out := Drive(t.Context(), Task{Target: listener.Addr().String(), Kind: Hold, Clients: clients})
+	if err := <-early; err != nil || out.Requests != clients || out.Failed != 0 || out.ByPod["a"] != clients {
+		t.Errorf("%+v, %v", out, err)
 	}
 }
 

@@ -42,7 +42,10 @@ const (
 	plain  = ""
 	sticky = "-sticky" // the load balancer remembers clients by their address
 	proxy  = "-proxy"  // tells members about clients by the PROXY protocol
+	least  = "-least"  // the load balancer chooses the member with the fewest connections
 )
+
+var variants = []string{plain, sticky, proxy, least}
 
 const (
 	namespace = "paths"
@@ -76,7 +79,7 @@ func newSite(ctx context.Context, l *lab.Lab, say func(string, ...any)) (*site, 
 	}
 	var text bytes.Buffer
 	if err := manifest.Execute(&text, map[string]any{
-		"Namespace": namespace, "Class": l.LoadBalancer().Class(), "Paths": Paths(), "Nodes": l.Nodes(), "Variants": []string{plain, sticky, proxy},
+		"Namespace": namespace, "Class": l.LoadBalancer().Class(), "Paths": Paths(), "Nodes": l.Nodes(), "Variants": variants,
 	}); err != nil {
 		return nil, err
 	}
@@ -90,7 +93,7 @@ func newSite(ctx context.Context, l *lab.Lab, say func(string, ...any)) (*site, 
 			return nil, fmt.Errorf("another address for the client: %w: %s", err, out)
 		}
 	}
-	say("chart installed, load balancer up, %d Services before %d Pods", 3*len(Paths()), pods)
+	say("chart installed, load balancer up, %d Services before %d Pods", len(variants)*len(Paths()), pods)
 	return s, nil
 }
 

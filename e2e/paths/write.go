@@ -62,7 +62,7 @@ func (r *Report) page(dir string) ([]byte, error) {
 		return nil, err
 	}
 	var b bytes.Buffer
-	err = t.Execute(&b, map[string]any{"R": r, "Dir": dir, "Settings": r.settings(), "Pods": pods, "Sources": sources, "Clients": clients, "Rolled": rolled})
+	err = t.Execute(&b, map[string]any{"R": r, "Dir": dir, "Settings": r.settings(), "Pods": pods, "Sources": sources, "Held": held, "Clients": clients, "Rolled": rolled})
 	return b.Bytes(), err
 }
 
@@ -138,10 +138,10 @@ func packetsText(s Shares) string {
 }
 
 func (r *Report) sharesCSV() [][]string {
-	rows := [][]string{{"path", "requests", "failed", "max_over_min", "coefficient_of_variation", "hops", "persistence_kept", "peer", "peer_with_proxy_protocol", "node", "packets_per_request", "node_ports"}}
+	rows := [][]string{{"path", "requests", "failed", "max_over_min", "coefficient_of_variation", "hops", "persistence_kept", "least_connections_max_over_min", "peer", "peer_with_proxy_protocol", "node", "packets_per_request", "node_ports"}}
 	for _, s := range r.Shares {
 		for _, node := range r.nodes() {
-			rows = append(rows, []string{string(s.Path), strconv.Itoa(s.Total), strconv.Itoa(s.Failed), float(s.Ratio), float(s.Spread), float(s.Hops), float(s.Kept),
+			rows = append(rows, []string{string(s.Path), strconv.Itoa(s.Total), strconv.Itoa(s.Failed), float(s.Ratio), float(s.Spread), float(s.Hops), float(s.Kept), float(s.Least),
 				s.Peer, s.Proxied, node, float(s.Packets[node]), strconv.Itoa(s.Ports[node])})
 		}
 	}
