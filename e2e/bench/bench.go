@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -31,7 +32,7 @@ func Parts() []Part {
 		{"lbsync-large", "lbsync: start, memory, changes and restart with 100,000 Pods on a real API server", lbsyncLarge},
 		{"scale", "lbsync: the same at several sizes, to see what grows with the cluster and what does not", scale},
 		{"control", "npl-agent and lbsync: from a Pod being Ready to its first answer, from its deletion to its last, at several rates of change", control},
-		{"haproxy-memory", "lbsync beside a real HAProxy with 10,000 members: memory", haproxyMemory},
+		{"haproxy-memory", "lbsync beside a real HAProxy with 10,000 members: memory, and what a change costs", haproxyMemory},
 	}
 }
 
@@ -57,6 +58,7 @@ func Run(ctx context.Context, parts []Part, opt Options, out io.Writer) error {
 	r := &runner{opt: opt, out: out, began: time.Now()}
 	defer r.close()
 	var figures []Figure
+	var page strings.Builder
 	for _, p := range parts {
 		r.say("%s: %s", p.Name, p.Doc)
 		found, err := p.run(ctx, r)
@@ -64,9 +66,15 @@ func Run(ctx context.Context, parts []Part, opt Options, out io.Writer) error {
 			return fmt.Errorf("measuring %s: %w", p.Name, err)
 		}
 		figures = append(figures, found...)
+		if err := writePage(&page, found); err != nil {
+			return err
+		}
 	}
 	printTable(out, figures)
-	return nil
+	if opt.Page == "" {
+		return nil
+	}
+	return os.WriteFile(opt.Page, []byte(page.String()), 0o644)
 }
 
 // runner lends the parts a lab, one at a time.

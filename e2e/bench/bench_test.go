@@ -1,6 +1,8 @@
 package bench
 
 import (
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +49,34 @@ func TestSelect(t *testing.T) {
 	}
 }
 
+func TestPage(t *testing.T) {
+	var page strings.Builder
+	err := errors.Join(writePage(&page, slices.Concat(
+		of("one", []Figure{{What: "time", Measured: "1 s", Expected: "< 2 s"}, {What: "bytes", Measured: "10"}}),
+		of("two", []Figure{{What: "time", Measured: "2 s", Expected: "< 2 s"}, {What: "calls", Measured: "3"}}),
+	)), writePage(&page, []Figure{{What: "a", Measured: "1"}, {What: "the same", Measured: "2"}, {What: "b", Measured: "3"}, {What: "the same", Measured: "4"}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `| what | one | two | expected |
+| --- | --- | --- | --- |
+| time | 1 s | 2 s | < 2 s |
+| bytes | 10 |  |  |
+| calls |  | 3 |  |
+
+| what | measured |
+| --- | --- |
+| a | 1 |
+| the same | 2 |
+| b | 3 |
+| the same | 4 |
+
+`
+	if diff := cmp.Diff(want, page.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestChangeFigures(t *testing.T) {
 	const out = `BenchmarkPodChange/1000-2  1000  9598647 ns/op  1.000 calls  600 cpu-us  1.000 objects  0 readings  1.000 steps
 BenchmarkPodChange/10000-2  1000  9598647 ns/op  1.000 calls  720 cpu-us  2.000 objects  0 readings  1.000 steps
@@ -54,15 +84,15 @@ BenchmarkBurst/3000-services/concurrency-8-2  4  2959373927 ns/op  3000 calls  3
 BenchmarkStart-2  1  2959373927 ns/op  1 calls  0 calls-restart  1 readings-restart  5 s-applied  9 s-caches  0.5 s-restart
 `
 	want := []Figure{
-		{"one Pod of 1000 changes: processor time; calls, pools, members written, readings",
-			"0.60 ms, 1.00 of that with the fewest Pods; 1, 1, 1, 0", "< 1 ms, at most 1.2; 1, 1, 1, 0", ""},
-		{"one Pod of 10000 changes: processor time; calls, pools, members written, readings",
-			"0.72 ms, 1.20 of that with the fewest Pods; 1, 2, 1, 0", "< 1 ms, at most 1.2; 1, 1, 1, 0", ""},
-		{"3,000 Pods change at once, 5 ms a write: 3000 services, concurrency 8",
-			"3.00 s, at worst 3.25 s; 3000 writes; a program that only waits 2.50 s, arithmetic 2.00 s", "< 3 s", ""},
-		{"100,000 Pods in 10,000 Services, an API server that costs nothing: first request to caches full", "9.00 s", "", ""},
-		{"… caches full to everything applied, no delay", "5.00 s (0.50 of it)", "< 10 s", ""},
-		{"… started anew, nothing changed: until every Service was looked at; calls that write, readings", "0.50 s; 0, 1", "writes: 0", ""},
+		{What: "one Pod of 1000 changes: processor time; calls, pools, members written, readings",
+			Measured: "0.60 ms, 1.00 of that with the fewest Pods; 1, 1, 1, 0", Expected: "< 1 ms, at most 1.2; 1, 1, 1, 0"},
+		{What: "one Pod of 10000 changes: processor time; calls, pools, members written, readings",
+			Measured: "0.72 ms, 1.20 of that with the fewest Pods; 1, 2, 1, 0", Expected: "< 1 ms, at most 1.2; 1, 1, 1, 0"},
+		{What: "3,000 Pods change at once, 5 ms a write: 3000 services, concurrency 8",
+			Measured: "3.00 s, at worst 3.25 s; 3000 writes; a program that only waits 2.50 s, arithmetic 2.00 s", Expected: "< 3 s"},
+		{What: "100,000 Pods in 10,000 Services, an API server that costs nothing: first request to caches full", Measured: "9.00 s"},
+		{What: "… caches full to everything applied, no delay", Measured: "5.00 s (0.50 of it)", Expected: "< 10 s"},
+		{What: "… started anew, nothing changed: until every Service was looked at; calls that write, readings", Measured: "0.50 s; 0, 1", Expected: "writes: 0"},
 	}
 	if diff := cmp.Diff(want, changeFigures(gobench.Parse(out))); diff != "" {
 		t.Error(diff)

@@ -55,6 +55,12 @@ func control(ctx context.Context, r *runner) ([]Figure, error) {
 	if err := r.lab.StartLoadBalancer(ctx); err != nil {
 		return nil, err
 	}
+	if err := s.namespace(ctx, controlNamespace); err != nil {
+		return nil, err
+	}
+	if err := freeze(); err != nil { // a cluster has them on processors of their own
+		return nil, err
+	}
 	a, err := s.startAgent(ctx, "--cool-down="+controlCoolDown.String())
 	if err != nil {
 		return nil, err
@@ -126,9 +132,6 @@ type churn struct {
 // newChurn makes the Service, and watches its Pods until ctx ends.
 func (s *site) newChurn(ctx context.Context) (*churn, error) {
 	c := &churn{site: s, view: view.View{Lab: s.lab, Namespace: controlNamespace}, seen: newSightings(func(p *corev1.Pod) string { return p.Status.PodIP })}
-	if err := s.namespace(ctx, controlNamespace); err != nil {
-		return nil, err
-	}
 	svc := service(controlNamespace, "app")
 	svc.Spec.Type, svc.Spec.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, new(s.lab.LoadBalancer().Class())
 	svc.Spec.AllocateLoadBalancerNodePorts = new(false)
@@ -269,7 +272,7 @@ func (c *churn) measure(ctx context.Context, r *runner, perSecond int, pids map[
 	o := churned{rate: perSecond, members: members, changes: changes, took: took, all: time.Since(began), requests: counts, lives: found, used: used}
 	figures := o.figures()
 	for _, f := range figures {
-		r.say("%s: %s", f.What, f.Measured)
+		r.say("%s: %s: %s", f.Of, f.What, f.Measured)
 	}
 	return figures, nil
 }
@@ -284,25 +287,24 @@ type churned struct {
 }
 
 func (o churned) figures() []Figure {
-	name := fmt.Sprintf("%d changes a second: ", o.rate)
 	perSecond := float64(o.requests.Requests) / o.all.Seconds()
 	spread := func(all []time.Duration) string {
 		return fmt.Sprintf("p50 %s, p99 %s (%d Pods)", ms(quantile(all, 0.5)), ms(quantile(all, 0.99)), len(all))
 	}
 	out := []Figure{
-		{What: name + "Pod Ready to first answer through the VIP", Measured: spread(o.lives.begin)},
-		{What: name + "Pod deletion to last answer", Measured: spread(o.lives.end)},
-		{What: name + "a round of requests over the members", Measured: fmt.Sprintf("%.1f ms over %d", 1000*float64(o.members)/perSecond, o.members)},
-		{What: name + "Pods deleted before any answer; answers of Pods that were gone", Measured: fmt.Sprintf("%d; %d", o.lives.never, o.lives.late)},
-		{What: name + "requests", Measured: fmt.Sprintf("%d, %d failed; %.1f changes a second were made", o.requests.Requests, o.requests.Failed, float64(o.changes)/o.took.Seconds())},
+		{What: "Pod Ready to first answer through the VIP", Measured: spread(o.lives.begin)},
+		{What: "Pod deletion to last answer", Measured: spread(o.lives.end)},
+		{What: "a round of requests over the members", Measured: fmt.Sprintf("%.1f ms over %d", 1000*float64(o.members)/perSecond, o.members)},
+		{What: "Pods deleted before any answer; answers of Pods that were gone", Measured: fmt.Sprintf("%d; %d", o.lives.never, o.lives.late)},
+		{What: "requests", Measured: fmt.Sprintf("%d, %d failed; %.1f changes a second were made", o.requests.Requests, o.requests.Failed, float64(o.changes)/o.took.Seconds())},
 	}
 	for _, program := range []string{"npl-agent", "lbsync"} {
 		t := o.used.taken(program)
 		out = append(out, Figure{
-			What: name + program + ": processor, RSS",
+			What: program + ": processor, RSS",
 			Measured: fmt.Sprintf("%.1f%% of one, %s a change; %s at the beginning, %s at the end, at most %s", 100*t.cpu.Seconds()/max(t.span.Seconds(), 0.001),
 				ms(t.cpu/time.Duration(max(1, o.changes))), mib(t.begin), mib(t.end), mib(t.most)),
 		})
 	}
-	return out
+	return of(fmt.Sprintf("%d changes a second", o.rate), out)
 }

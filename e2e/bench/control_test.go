@@ -103,6 +103,8 @@ func TestOptions(t *testing.T) {
 		"rate 0":      func(o *Options) { o.Rates = []int{0} },
 		"rate 5":      func(o *Options) { o.Rates = []int{10, 5} },
 		"0 requests":  func(o *Options) { o.Requests = 0 },
+		"0 members":   func(o *Options) { o.Members = 0 },
+		"0s left":     func(o *Options) { o.Steady = 0 },
 		"at least 1s": func(o *Options) { o.For = 0 },
 		"1000 Pods":   func(o *Options) { o.Sizes = []Size{{Pods: 1001, Nodes: 1, Services: 1}} },
 		"addresses":   func(o *Options) { o.Sizes = []Size{{Pods: 1, Nodes: 1, Services: 1 << 17}} },
@@ -136,9 +138,9 @@ func TestChangeCost(t *testing.T) {
 	}.figures()
 	want := []Figure{
 		{What: "nothing happens: processor", Measured: "1.00% of one; API server: 10 calls, 1.0 MiB and 2.0 MiB in 100.00 s"},
-		{What: "a Pod that changes, mean of 10: processor time, without what passes when nothing happens", Measured: "5.0 ms"},
-		{What: "… load balancer: calls, members written, readings", Measured: "1.00, 1.00, 0.10"},
-		{What: "… API server: calls, bytes to and from it", Measured: "0.50 calls, 10 and 200 bytes"},
+		{What: "a Pod that changes: processor time, without what passes when nothing happens", Measured: "5.0 ms (mean of 10)"},
+		{What: "a Pod that changes, load balancer: calls, members written, readings", Measured: "1.00, 1.00, 0.10"},
+		{What: "a Pod that changes, API server: calls, bytes to and from it", Measured: "0.50 calls, 10 and 200 bytes"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -60,12 +60,7 @@ func lbsyncCluster(ctx context.Context, r *runner, size Size) ([]Figure, error) 
 	if err := errors.Join(err, p.stop()); err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, p.complaints.Bytes())
 	}
-	name := fmt.Sprintf("%s, %.1f KiB a Pod: ", size, float64(t.size)/1024)
-	for i := range figures {
-		figures[i].What = name + figures[i].What
-		name = "… "
-	}
-	return figures, nil
+	return of(size.String(), figures), nil
 }
 
 // process is a running lbsync.
@@ -175,17 +170,20 @@ func (p *process) measure(ctx context.Context, r *runner, t *templates) ([]Figur
 	caches, model, applied := at[momentCaches].At, at[momentModel].At, at[momentApplied].At
 	quiet := at["again "+momentQuiet]
 	const limit = 1.5 * (1 << 30)
-	return append(changed, []Figure{
+	return append([]Figure{
 		{What: "process started to caches full", Measured: fmt.Sprintf("%s, %s of lbsync's own processor time", seconds(caches.Sub(p.began)), seconds(at[momentCaches].Processor))},
 		{What: "caches full to the first complete model", Measured: within(model.Sub(caches), 10*time.Second), Expected: "< 10 s"},
 		{What: "caches full to everything applied", Measured: fmt.Sprintf("%s, %s of lbsync's own processor time", seconds(applied.Sub(caches)),
 			seconds(at[momentApplied].Processor-at[momentCaches].Processor))},
-		{What: "process started to everything applied, no delay", Measured: fmt.Sprintf("%s, %d calls, %d ports refused",
-			seconds(applied.Sub(p.began)), at[momentApplied].Applications, at[momentApplied].Refused)},
+		{What: "process started to everything applied, no delay", Measured: fmt.Sprintf("%s, %d ports refused",
+			seconds(applied.Sub(p.began)), at[momentApplied].Refused)},
+		{What: "until everything is applied, load balancer: calls, members written, readings", Measured: fmt.Sprintf("%d, %d, %d",
+			at[momentApplied].Applications, at[momentApplied].Steps, at[momentApplied].Observations)},
+		{What: "until everything is applied, API server: calls, bytes to and from it", Measured: at[momentApplied].traffic(moment{})},
 		{What: "process started to every status written", Measured: fmt.Sprintf("%s, %d requests", seconds(at[momentRested].At.Sub(p.began)), at[momentRested].Written)},
 		{What: "RSS, peak at the first list", Measured: mib(peaks[momentCaches])},
 		{What: "RSS, peak when everything is applied", Measured: mib(peaks[momentApplied])},
-		{What: "RSS, steady (" + steadyAfter.String() + " after the last write)", Measured: fmt.Sprintf("%s (%.2f of it)", mib(rss), rss/limit), Expected: "< 1536 MiB"},
+		{What: "RSS, steady (" + r.opt.Steady.String() + " after the last write)", Measured: fmt.Sprintf("%s (%.2f of it)", mib(rss), rss/limit), Expected: "< 1536 MiB"},
 		{What: "started anew, nothing changed: to caches full", Measured: fmt.Sprintf("%s, %s of lbsync's own processor time",
 			seconds(at["again "+momentCaches].At.Sub(again)), seconds(at["again "+momentCaches].Processor-at[momentRested].Processor))},
 		{What: "started anew: to every Service looked at, the Lease won", Measured: seconds(at["again "+momentRestarted].At.Sub(again))},
@@ -195,8 +193,7 @@ func (p *process) measure(ctx context.Context, r *runner, t *templates) ([]Figur
 				quiet.Coordination),
 			Expected: "0, 0",
 		},
-		{What: "until everything is applied: calls to the API server, bytes to and from it", Measured: at[momentApplied].traffic(moment{})},
-	}...), nil
+	}, changed...), nil
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }

@@ -62,12 +62,12 @@ func memory(ctx context.Context, r *runner) ([]Figure, error) {
 		return nil, err
 	}
 	figures := []Figure{
-		{"RSS, peak at the first list", mib(listed.peak), "< 80 MiB", ""},
-		{fmt.Sprintf("RSS, steady (%s later)", steadyAfter), mib(steady.rss), "< 50 MiB", ""},
-		{"of it anonymous", mib(steady.anonymous), "", ""},
-		{"passes caused by 1,000 changes of Services that are not enabled", fmt.Sprint(cost.passes), "0", ""},
-		{"processor time for each such change", fmt.Sprintf("%d us", cost.cpu.Microseconds()/touched), "decoding only", ""},
-		{"RSS they added", mib(cost.rss), "0", ""},
+		{What: "RSS, peak at the first list", Measured: mib(listed.peak), Expected: "< 80 MiB"},
+		{What: fmt.Sprintf("RSS, steady (%s later)", steadyAfter), Measured: mib(steady.rss), Expected: "< 50 MiB"},
+		{What: "of it anonymous", Measured: mib(steady.anonymous)},
+		{What: "passes caused by 1,000 changes of Services that are not enabled", Measured: fmt.Sprint(cost.passes), Expected: "0"},
+		{What: "processor time for each such change", Measured: fmt.Sprintf("%d us", cost.cpu.Microseconds()/touched), Expected: "decoding only"},
+		{What: "RSS they added", Measured: mib(cost.rss), Expected: "0"},
 	}
 	return figures, a.stop()
 }

@@ -18,6 +18,12 @@ type Options struct {
 	Requests int
 	// Samples is the file that control writes processor time and memory to, every second; empty is none.
 	Samples string
+	// Page is the file that the figures are written to as tables in Markdown, too; empty is none.
+	Page string
+	// Steady is how long lbsync is left alone before its memory is read, at least a second.
+	Steady time.Duration
+	// Members are those on HAProxy in the part haproxy-memory, 1 to 50,000.
+	Members int
 	// Sizes are the clusters of the part scale.
 	Sizes []Size
 }
@@ -25,7 +31,7 @@ type Options struct {
 // DefaultOptions are those that the figures in docs were measured with.
 func DefaultOptions() Options {
 	return Options{
-		Rates: []int{1, 10, 100}, For: time.Minute, Requests: 1000,
+		Rates: []int{1, 10, 100}, For: time.Minute, Requests: 1000, Steady: steadyAfter, Members: 10_000,
 		Sizes: []Size{{Pods: 1_000, Nodes: 100, Services: 100}, {Pods: 10_000, Nodes: 1_000, Services: 1_000}, {Pods: 50_000, Nodes: 1_000, Services: 10_000}},
 	}
 }
@@ -42,6 +48,12 @@ func (o Options) Validate() error {
 	}
 	if o.For < time.Second {
 		errs = append(errs, fmt.Errorf("%s for each rate: measure at least 1s", o.For))
+	}
+	if o.Steady < time.Second {
+		errs = append(errs, fmt.Errorf("%s left alone: leave lbsync alone for at least 1s", o.Steady))
+	}
+	if o.Members < 1 || o.Members > 50_000 {
+		errs = append(errs, fmt.Errorf("%d members: HAProxy has 1 to 50000", o.Members))
 	}
 	if o.Requests < 1 {
 		errs = append(errs, fmt.Errorf("%d requests a second: make at least 1", o.Requests))

@@ -29,7 +29,7 @@ func (p *process) changes(ctx context.Context, r *runner, t *templates) (out []F
 	if err != nil {
 		return nil, 0, err
 	}
-	if err := pause(ctx, steadyAfter); err != nil {
+	if err := pause(ctx, r.opt.Steady); err != nil {
 		return nil, 0, err
 	}
 	steady, err := p.order(r, tellSteady, momentSteady)
@@ -66,16 +66,16 @@ func (c changeCost) figures() []Figure {
 	return []Figure{
 		{What: "nothing happens: processor", Measured: fmt.Sprintf("%.2f%% of one; API server: %s in %s", 100*idle, c.steady.traffic(c.begin), seconds(c.steady.At.Sub(c.begin.At)))},
 		{
-			What:     fmt.Sprintf("a Pod that changes, mean of %d: processor time, without what passes when nothing happens", c.n),
-			Measured: ms(own / time.Duration(c.n)),
+			What:     "a Pod that changes: processor time, without what passes when nothing happens",
+			Measured: fmt.Sprintf("%s (mean of %d)", ms(own/time.Duration(c.n)), c.n),
 		},
 		{
-			What: "… load balancer: calls, members written, readings",
+			What: "a Pod that changes, load balancer: calls, members written, readings",
 			Measured: fmt.Sprintf("%.2f, %.2f, %.2f", float64(c.changed.Applications-c.steady.Applications)/n, float64(c.changed.Steps-c.steady.Steps)/n,
 				float64(c.changed.Observations-c.steady.Observations)/n),
 		},
 		{
-			What: "… API server: calls, bytes to and from it",
+			What: "a Pod that changes, API server: calls, bytes to and from it",
 			Measured: fmt.Sprintf("%.2f calls, %.0f and %.0f bytes", float64(c.changed.Calls-c.steady.Calls)/n, float64(c.changed.Sent-c.steady.Sent)/n,
 				float64(c.changed.Received-c.steady.Received)/n),
 		},

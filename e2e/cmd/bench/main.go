@@ -52,7 +52,7 @@ Parts:
   bench --only memory
   bench --only cold,burst
   bench --only control --rates 1,10 --for 20s --samples control.csv
-  bench --only scale --sizes 1000/100/100`,
+  bench --only scale --sizes 1000/100/100 --page scale.md`,
 		Args:          cobra.NoArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -93,6 +93,9 @@ Parts:
 	c.Flags().DurationVar(&opt.For, "for", opt.For, "how long control keeps each rate")
 	c.Flags().IntVar(&opt.Requests, "requests", opt.Requests, "`connections` a second through the VIP in the part control")
 	c.Flags().StringVar(&opt.Samples, "samples", "", "`file` that control writes processor time and memory to as CSV, every second")
+	c.Flags().StringVar(&opt.Page, "page", "", "`file` that the figures are written to as tables in Markdown, too")
+	c.Flags().DurationVar(&opt.Steady, "steady", opt.Steady, "how long lbsync is left alone before its memory is read, in the parts scale, lbsync-large and haproxy-memory")
+	c.Flags().IntVar(&opt.Members, "members", opt.Members, "`members` on HAProxy in the part haproxy-memory")
 	c.Flags().StringSliceVar(&sizes, "sizes", nil, "`pods/nodes/services` of the clusters of the part scale, instead of three")
 	return c
 }
