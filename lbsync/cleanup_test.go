@@ -19,6 +19,7 @@ import (
 	"github.com/nplbridge/nplbridge/agent/watermark"
 	"github.com/nplbridge/nplbridge/lbsync/internal/annotations"
 	"github.com/nplbridge/nplbridge/lbsync/internal/applied"
+	"github.com/nplbridge/nplbridge/lbsync/internal/onnode"
 	"github.com/nplbridge/nplbridge/lbsync/internal/status"
 	"github.com/nplbridge/nplbridge/lbsync/internal/watermarks"
 	"github.com/nplbridge/nplbridge/providers"
@@ -143,21 +144,25 @@ func TestExpiredLeaseIsNobodys(t *testing.T) {
 	}
 }
 
-// publication is the ConfigMap by which a process says what it has applied, and the watermark of its load balancer.
+// publication is the two ConfigMaps by which a process says what it has applied, and the watermark of its load balancer.
 func publication(instance, identity string, age time.Duration) []runtime.Object {
-	object := func(kind, label, key, value string) *corev1.ConfigMap {
+	object := func(kind, label, version, key, value string) *corev1.ConfigMap {
 		return &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: "nplbridge-system", Name: kind + "-" + strings.ReplaceAll(instance, "/", "-") + "-" + identity, UID: types.UID(kind + instance + identity),
-				Labels: map[string]string{label: "v1"}, Annotations: map[string]string{watermarks.IdentityAnnotation: identity},
+				Labels: map[string]string{label: version}, Annotations: map[string]string{watermarks.IdentityAnnotation: identity},
 			},
 			Data: map[string]string{key: value},
 		}
 	}
 	at := time.Now().Add(-age)
+	served := object("served", applied.Label, applied.LabelValue, "", "")
+	packed, _ := applied.NewContent(instance, identity, "haproxy", map[string]onnode.Served{"shop/web": {}}, nil).Pack()
+	served.Data, served.BinaryData = nil, map[string][]byte{applied.ContentKey: packed}
 	return []runtime.Object{
-		object("applied", applied.Label, applied.DataKey, applied.Encode(applied.Standing{Instance: instance, Identity: identity, Provider: "haproxy", At: at})),
-		object("watermark", watermark.Label, watermark.DataKey, watermark.Encode(watermark.Watermark{Instance: instance, LoadBalancer: "haproxy/" + identity, Seen: "7", At: at})),
+		served,
+		object("applied", applied.Label, applied.LabelValue, applied.DataKey, applied.Encode(applied.Standing{Instance: instance, Identity: identity, Provider: "haproxy", At: at})),
+		object("watermark", watermark.Label, watermark.LabelValue, watermark.DataKey, watermark.Encode(watermark.Watermark{Instance: instance, LoadBalancer: "haproxy/" + identity, Seen: "7", At: at})),
 	}
 }
 
@@ -172,11 +177,11 @@ func TestRetire(t *testing.T) {
 		t.Errorf("nobody: %v", err)
 	}
 	removed, err := Retire(t.Context(), config("c"), w.client, "lb-1")
-	if want := []string{"applied-nplbridge-system-nplbridge-lb-1", "watermark-nplbridge-system-nplbridge-lb-1"}; err != nil || !slices.Equal(removed, want) {
+	if want := []string{"applied-nplbridge-system-nplbridge-lb-1", "served-nplbridge-system-nplbridge-lb-1", "watermark-nplbridge-system-nplbridge-lb-1"}; err != nil || !slices.Equal(removed, want) {
 		t.Errorf("%v, %q", err, removed)
 	}
 	left, err := w.client.CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{})
-	if err != nil || len(left.Items) != 4 {
+	if err != nil || len(left.Items) != 6 {
 		t.Errorf("%v, %d ConfigMaps are left, want those of lb-2 and of the other installation", err, len(left.Items))
 	}
 }
@@ -192,8 +197,8 @@ func TestCleanupAndOtherProcesses(t *testing.T) {
 		t.Errorf("a silent process: %v", err)
 	}
 	left, err := w.client.CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{})
-	if err != nil || len(left.Items) != 2 {
-		t.Errorf("%v, %d ConfigMaps are left, want the two of lb-2", err, len(left.Items))
+	if err != nil || len(left.Items) != 3 {
+		t.Errorf("%v, %d ConfigMaps are left, want the three of lb-2", err, len(left.Items))
 	}
 }
 

@@ -70,6 +70,12 @@ func (s *Syncer) hostChanged() {
 	}
 }
 
+// countNodes returns how many processes there may be that serve at the addresses of Nodes.
+func (s *Syncer) countNodes() int {
+	_, _, nodes := s.watch.Index.Counts()
+	return nodes
+}
+
 func (s *Syncer) ownPod() *metav1.OwnerReference {
 	return watermarks.OwnPod(s.cfg.LeaseNamespace, s.getenv)
 }

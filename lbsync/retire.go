@@ -27,7 +27,7 @@ type published struct {
 	uid      metav1.Preconditions
 	identity string // of the process; empty for what belongs to a remote load balancer
 	at       time.Time
-	applied  bool
+	applied  bool // it is a heartbeat
 }
 
 // publications returns what processes of the installation have published, sorted by name. What cannot be read is nobody's: it proves
@@ -43,6 +43,9 @@ func publications(ctx context.Context, client kubernetes.Interface, cfg Config) 
 			p := published{name: m.Name, uid: metav1.Preconditions{UID: new(m.UID)}, identity: m.Annotations[watermarks.IdentityAnnotation]}
 			if standing, err := applied.Decode(m.Data[applied.DataKey]); err == nil && standing.Instance == cfg.Instance {
 				p.identity, p.at, p.applied = standing.Identity, standing.At, true
+				out = append(out, p)
+			} else if content, err := applied.Unpack(m.BinaryData[applied.ContentKey]); err == nil && content.Instance == cfg.Instance {
+				p.identity = content.Identity
 				out = append(out, p)
 			} else if mark, err := watermark.Decode(m.Data[watermark.DataKey]); err == nil && mark.Instance == cfg.Instance {
 				out = append(out, p)

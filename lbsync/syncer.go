@@ -294,11 +294,14 @@ func (s *Syncer) publishers(b *balancer, fence func() (time.Time, error), log *z
 	cfg.Name = watermarks.Name(s.cfg.LeaseName, b.name, s.cfg.Identity)
 	cfg.Owner = s.ownPod()
 	standing := &applied.Publisher{
-		Client: s.client, Namespace: s.cfg.LeaseNamespace, Name: watermarks.ObjectName(s.cfg.LeaseName, "applied", b.name, s.cfg.Identity),
-		Instance: s.cfg.Instance, Identity: s.cfg.Identity, Provider: b.name, Owner: cfg.Owner, Clock: s.clock, Log: log,
+		Client: s.client, Namespace: s.cfg.LeaseNamespace,
+		Heartbeat: watermarks.ObjectName(s.cfg.LeaseName, "applied", b.name, s.cfg.Identity),
+		Content:   watermarks.ObjectName(s.cfg.LeaseName, "served", b.name, s.cfg.Identity),
+		Instance:  s.cfg.Instance, Identity: s.cfg.Identity, Provider: b.name, Owner: cfg.Owner, Clock: s.clock, Log: log,
 	}
 	if s.atNodes(b) {
-		standing.Node = s.cfg.NodeName
+		standing.Node, standing.Instances = s.cfg.NodeName, s.countNodes
+		cfg.Instances = s.countNodes
 	}
 	if s.byInterface(b) {
 		standing.Holds = s.host.Has

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/nplbridge/nplbridge/lbsync/internal/model"
@@ -22,8 +20,7 @@ func TestFrozenTakesNobodyForAway(t *testing.T) {
 		Reached: func() map[string]string { return map[string]string{"haproxy": "100"} },
 	}
 	receive := func() {
-		g.set(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "applied-two"},
-			Data: map[string]string{DataKey: Encode(Standing{Instance: "ns/lbsync", Identity: "two", Provider: "haproxy", Seen: "99"})}})
+		hear(t, g, "1", said{Standing: Standing{Instance: "ns/lbsync", Identity: "two", Provider: "haproxy", Seen: "99"}}, "")
 	}
 	two := []string{"two"}
 	wants := func(when string, pending, silent []string) {

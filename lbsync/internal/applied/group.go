@@ -2,13 +2,13 @@ package applied
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
@@ -46,22 +46,19 @@ type Group struct {
 	Keys func() []model.ServiceKey
 
 	mu       sync.Mutex
-	others   map[string]other // by name of the ConfigMap
-	before   map[string]other // of the process that had our identity before us, by provider
-	listed   func() bool      // whether what there was at the beginning is in others
-	samples  []sample         // of Reached, the oldest first
-	ticked   time.Time        // when tick ran last
-	thawed   time.Time        // until when silence was ours
+	others   map[process]other // except this one
+	own      map[process]other // this one, and whoever had its identity before it
+	before   map[string]other  // of the process that had our identity before us, by provider
+	listed   func() bool       // whether what there was at the beginning is in others
+	samples  []sample          // of Reached, the oldest first
+	ticked   time.Time         // when tick ran last
+	thawed   time.Time         // until when silence was ours
 	waiting  map[model.ServiceKey]bool
 	wereAway string
 }
 
-type other struct {
-	Standing
-	pod      *metav1.OwnerReference // that it runs in; nil if in none
-	pending  map[string]bool
-	received time.Time
-}
+// process is who publishes.
+type process struct{ provider, identity string }
 
 type sample struct {
 	at      time.Time
@@ -74,19 +71,20 @@ func (g *Group) Run(ctx context.Context) {
 	factory := informers.NewSharedInformerFactoryWithOptions(g.Client, 0, informers.WithNamespace(g.Namespace),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = selector }))
 	informer := factory.Core().V1().ConfigMaps().Informer()
-	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { g.set(o.(*corev1.ConfigMap)) },
-		UpdateFunc: func(_, o any) { g.set(o.(*corev1.ConfigMap)) },
+	err := informer.SetTransform(read)
+	registration, also := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { g.set(o.(*publication)) },
+		UpdateFunc: func(_, o any) { g.set(o.(*publication)) },
 		DeleteFunc: func(o any) {
 			if missed, is := o.(cache.DeletedFinalStateUnknown); is {
 				o = missed.Obj
 			}
-			if m, is := o.(*corev1.ConfigMap); is {
-				g.drop(m.Name)
+			if p, is := o.(*publication); is {
+				g.drop(p)
 			}
 		},
 	})
-	if err != nil {
+	if err := errors.Join(err, also); err != nil {
 		g.Log.Error("cannot follow what others have applied", zap.Error(err))
 		return
 	}
@@ -104,41 +102,59 @@ func (g *Group) Run(ctx context.Context) {
 	}
 }
 
-func (g *Group) set(m *corev1.ConfigMap) {
-	s, err := Decode(m.Data[DataKey])
-	if err != nil {
-		g.Log.Warn("cannot read what a process has applied", zap.String("configMap", m.Namespace+"/"+m.Name), zap.Error(err))
+func (g *Group) set(p *publication) {
+	if p.err != nil {
+		g.Log.Warn("cannot read what a process has applied", zap.String("configMap", p.Namespace+"/"+p.Name), zap.Error(p.err))
 		return // it will be silent
 	}
-	if s.Instance != g.Instance {
+	g.change(p, func(o other) other { return o.with(p, g.Clock.Now()) })
+}
+
+func (g *Group) drop(p *publication) {
+	if p.err == nil {
+		g.change(p, func(o other) other { return o.without(p) })
+	}
+}
+
+// change changes what is known of the process that has published p, and tells of what follows.
+func (g *Group) change(p *publication, to func(other) other) {
+	instance, identity, provider := p.by()
+	if instance != g.Instance {
 		return
 	}
-	o := other{Standing: s, pod: podOf(m), pending: map[string]bool{}, received: g.Clock.Now()}
-	if s.Identity == g.Identity {
-		g.succeed(o)
-		return
-	}
-	for _, p := range s.Pending {
-		o.pending[p.Service] = true
-	}
+	key := process{provider, identity}
 	g.mu.Lock()
-	before := g.others[m.Name]
-	if g.others == nil {
-		g.others = map[string]other{}
+	if identity == g.Identity {
+		g.succeed(key, to(g.own[key]))
+		g.mu.Unlock()
+		return
 	}
-	g.others[m.Name] = o
+	if g.others == nil {
+		g.others = map[process]other{}
+	}
+	g.share(p.content)
+	before := g.others[key]
+	after := to(before)
+	g.others[key] = after
+	if after.beat == nil && after.stored == nil {
+		delete(g.others, key)
+	}
+	if p.content != nil && after.content == before.content {
+		g.mu.Unlock()
+		return // its heartbeat is still to come
+	}
 	told := g.takeWaiting()
 	g.mu.Unlock()
-	for _, key := range differ(before.Serves, s.Serves) {
+	for _, key := range differ(&before, &after) {
 		told[key] = true
 	}
-	if !slices.Equal(before.Holds, s.Holds) {
+	if held, holds := before.holds(), after.holds(); !slices.Equal(held, holds) {
 		for _, key := range g.Keys() {
 			told[key] = true
 		}
 	}
-	for _, p := range s.Pending {
-		if namespace, name, ok := strings.Cut(p.Service, "/"); ok && !before.pending[p.Service] {
+	for service := range after.pending {
+		if namespace, name, ok := strings.Cut(service, "/"); ok && !before.pending[service] {
 			told[model.ServiceKey{Namespace: namespace, Name: name}] = true
 		}
 	}
@@ -147,17 +163,15 @@ func (g *Group) set(m *corev1.ConfigMap) {
 	}
 }
 
-func (g *Group) drop(name string) {
-	g.mu.Lock()
-	before := g.others[name]
-	delete(g.others, name)
-	told := g.takeWaiting()
-	g.mu.Unlock()
-	for _, key := range differ(before.Serves, nil) {
-		told[key] = true
+// share has a content use the lists of Services of others where they are the same. It is called under the lock.
+func (g *Group) share(c *Content) {
+	if c == nil {
+		return
 	}
-	for key := range told {
-		g.Tell(key)
+	for _, o := range g.others {
+		if o.stored != nil && o.stored.content != c && c.share(o.stored.content) {
+			return
+		}
 	}
 }
 
@@ -195,7 +209,7 @@ func (g *Group) tick() {
 	g.samples = slices.DeleteFunc(g.samples, func(s sample) bool { return now.Sub(s.at) > away })
 	var silent []string
 	for _, o := range g.others {
-		if g.away(o, now) {
+		if o.beat != nil && g.away(o, now) {
 			silent = append(silent, o.Provider+"/"+o.Identity)
 		}
 	}
@@ -231,6 +245,9 @@ func (g *Group) Others(provider string, key model.ServiceKey, seen string) (pend
 
 // caughtUp reports whether a process has seen what this one had when it had reached seen.
 func (g *Group) caughtUp(o other, seen string, now time.Time) bool {
+	if o.content == nil {
+		return false
+	}
 	if c, ok := watermark.CompareVersions(o.Seen, seen); ok && c >= 0 {
 		return true
 	}

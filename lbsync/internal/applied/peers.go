@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -40,10 +39,10 @@ func (g *Group) Peers(provider string, key model.ServiceKey, seen string) (out [
 	g.thaw(now)
 	waits := false
 	for _, o := range g.others {
-		if o.Provider != provider {
+		if o.Provider != provider { // nor is it there without a heartbeat
 			continue
 		}
-		p := Peer{Process: g.process(o, now), CaughtUp: g.caughtUp(o, seen, now), Named: o.More || o.pending[name], Served: o.Serves[name]}
+		p := Peer{Process: g.about(o, now), CaughtUp: g.caughtUp(o, seen, now), Named: o.More || o.pending[name], Served: o.has(name)}
 		p.Pending = !p.CaughtUp || p.Named
 		waits = waits || p.Pending && !p.Silent
 		out = append(out, p)
@@ -72,7 +71,7 @@ func (g *Group) Processes(provider string) (out []Process, known bool) {
 	g.thaw(now)
 	for _, o := range g.others {
 		if o.Provider == provider {
-			out = append(out, g.process(o, now))
+			out = append(out, g.about(o, now))
 		}
 	}
 	slices.SortFunc(out, func(a, b Process) int { return strings.Compare(a.Identity, b.Identity) })
@@ -83,7 +82,8 @@ func (g *Group) Processes(provider string) (out []Process, known bool) {
 func (g *Group) Before(provider string, key model.ServiceKey) onnode.Served {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.before[provider].Serves[key.String()]
+	before := g.before[provider]
+	return before.has(key.String())
 }
 
 // Held reports whether the host of any other process, of which something is heard, has an address of a Service on an interface.
@@ -93,28 +93,26 @@ func (g *Group) Held(provider string, addr netip.Addr) bool {
 	defer g.mu.Unlock()
 	g.thaw(now)
 	for _, o := range g.others {
-		if o.Provider == provider && !g.away(o, now) && slices.Contains(o.Holds, addr) {
+		if o.Provider == provider && !g.away(o, now) && slices.Contains(o.holds(), addr) {
 			return true
 		}
 	}
 	return false
 }
 
-func (g *Group) process(o other, now time.Time) Process {
+func (g *Group) about(o other, now time.Time) Process {
 	return Process{Identity: o.Identity, Node: o.Node, Pod: o.pod, Silent: g.away(o, now)}
 }
 
-// succeed keeps what the process before us said; what comes later is our own.
-func (g *Group) succeed(o other) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if _, known := g.before[o.Provider]; known || uidOf(o.pod) != uidOf(g.Pod) {
-		return
+// succeed keeps what the process before us said; what comes later is our own. It is called under the lock.
+func (g *Group) succeed(key process, o other) {
+	if g.own == nil {
+		g.own, g.before = map[process]other{}, map[string]other{}
 	}
-	if g.before == nil {
-		g.before = map[string]other{}
+	g.own[key] = o
+	if _, known := g.before[key.provider]; !known && o.content != nil && uidOf(o.pod) == uidOf(g.Pod) {
+		g.before[key.provider] = o
 	}
-	g.before[o.Provider] = o
 }
 
 func uidOf(pod *metav1.OwnerReference) types.UID {
@@ -124,31 +122,11 @@ func uidOf(pod *metav1.OwnerReference) types.UID {
 	return pod.UID
 }
 
-// podOf returns the Pod that a ConfigMap goes with.
-func podOf(m *corev1.ConfigMap) *metav1.OwnerReference {
+// podOf returns the Pod that a publication goes with.
+func podOf(m *publication) *metav1.OwnerReference {
 	at := slices.IndexFunc(m.OwnerReferences, func(r metav1.OwnerReference) bool { return r.Kind == "Pod" })
 	if at < 0 {
 		return nil
 	}
 	return &m.OwnerReferences[at]
-}
-
-// differ returns the Services of which one says something else than the other.
-func differ(a, b map[string]onnode.Served) (out []model.ServiceKey) {
-	add := func(service string) {
-		if namespace, name, ok := strings.Cut(service, "/"); ok {
-			out = append(out, model.ServiceKey{Namespace: namespace, Name: name})
-		}
-	}
-	for service, has := range a {
-		if !has.Equal(b[service]) {
-			add(service)
-		}
-	}
-	for service := range b {
-		if _, known := a[service]; !known {
-			add(service)
-		}
-	}
-	return out
 }

@@ -2,9 +2,7 @@ package applied
 
 import (
 	"net/netip"
-	"reflect"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -20,22 +18,38 @@ import (
 	"github.com/nplbridge/nplbridge/providers"
 )
 
-func TestFormatOfWhatIsServed(t *testing.T) {
-	long := strings.Repeat("x", 1000)
-	in := stand
-	in.Node, in.Holds = "node-2", []netip.Addr{netip.MustParseAddr("192.0.2.10")}
-	in.Serves = map[string]onnode.Served{
-		"shop/web": {At: []netip.Addr{netip.MustParseAddr("198.51.100.12")}},
-		"shop/api": {Failed: []onnode.Failure{{Port: "80/TCP", Kind: providers.Rejected, Problem: long}}},
+// said is all that a process says at once.
+type said struct {
+	Standing
+	serves map[string]onnode.Served
+	holds  []netip.Addr
+}
+
+// hear has g receive what a process says, the content first, written at a resourceVersion.
+func hear(t *testing.T, g *Group, version string, s said, podUID string) {
+	t.Helper()
+	receive := func(m *corev1.ConfigMap) {
+		m.ObjectMeta = metav1.ObjectMeta{ResourceVersion: version}
+		if podUID != "" {
+			m.OwnerReferences = []metav1.OwnerReference{{Kind: "Pod", Name: s.Identity, UID: types.UID(podUID)}}
+		}
+		g.set(published(t, m))
 	}
-	out, err := Decode(Encode(in))
-	if err != nil || out.Node != in.Node || !slices.Equal(out.Holds, in.Holds) || !reflect.DeepEqual(out.Serves["shop/web"], in.Serves["shop/web"]) ||
-		len(out.Serves["shop/api"].Failed[0].Problem) != 256 {
-		t.Errorf("%+v, %v", out, err)
+	if len(s.serves)+len(s.holds) > 0 {
+		packed, digest := NewContent(s.Instance, s.Identity, s.Provider, s.serves, s.holds).Pack()
+		s.Content = digest
+		receive(&corev1.ConfigMap{BinaryData: map[string][]byte{ContentKey: packed}})
 	}
-	if in.Serves["shop/api"].Failed[0].Problem != long {
-		t.Error("Encode changes its argument")
+	receive(&corev1.ConfigMap{Data: map[string]string{DataKey: Encode(s.Standing)}})
+}
+
+func published(t *testing.T, m *corev1.ConfigMap) *publication {
+	t.Helper()
+	p, err := read(m)
+	if again, _ := read(p); err != nil || again != p {
+		t.Fatalf("%v, read twice %v", err, again)
 	}
+	return p.(*publication)
 }
 
 // reporting is a loop with reports.
@@ -62,10 +76,9 @@ func TestWhatIsPublishedOfAPlace(t *testing.T) {
 		{"node-1", nil, 2, nil},
 		{"", func(a netip.Addr) bool { return a == held }, 0, []netip.Addr{held}},
 	} {
-		s := Standing{}
-		(&Publisher{Node: test.node, Holds: test.holds}).addServed(&s, source)
-		if s.Node != test.node || len(s.Serves) != test.serves || !slices.Equal(s.Holds, test.has) {
-			t.Errorf("%+v: %+v", test, s)
+		serves, holds := (&Publisher{Node: test.node, Holds: test.holds}).confirmed(source)
+		if len(serves) != test.serves || !slices.Equal(holds, test.has) {
+			t.Errorf("%+v: %v, %v", test, serves, holds)
 		}
 	}
 }
@@ -79,18 +92,15 @@ func TestPeers(t *testing.T) {
 		Reached: func() map[string]string { return map[string]string{"haproxy": "100"} },
 		Pod:     &metav1.OwnerReference{Kind: "Pod", Name: "one", UID: "uid-one"},
 	}
-	say := func(identity, podUID string, edit func(*Standing)) {
-		s := Standing{Instance: "ns/lbsync", Identity: identity, Provider: "haproxy", Seen: "100", Node: "node-" + identity}
+	say := func(identity, podUID string, edit func(*said)) {
+		t.Helper()
+		s := said{Standing: Standing{Instance: "ns/lbsync", Identity: identity, Provider: "haproxy", Seen: "100", Node: "node-" + identity}}
 		edit(&s)
-		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "applied-" + identity}, Data: map[string]string{DataKey: Encode(s)}}
-		if podUID != "" {
-			m.OwnerReferences = []metav1.OwnerReference{{Kind: "Pod", Name: identity, UID: types.UID(podUID)}}
-		}
-		g.set(m)
+		hear(t, g, "1", s, podUID)
 	}
 	g.tick()
 	vip, here := netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("198.51.100.12")
-	serves := func(s *Standing) { s.Serves = map[string]onnode.Served{web.String(): {At: []netip.Addr{here}}} }
+	serves := func(s *said) { s.serves = map[string]onnode.Served{web.String(): {At: []netip.Addr{here}}} }
 
 	say("two", "other", serves)
 	if told[web] != 1 || told[api] != 0 {
@@ -107,16 +117,16 @@ func TestPeers(t *testing.T) {
 	if g.Held("haproxy", vip) || len(g.Peers("other", web, "")) > 0 {
 		t.Error("of nobody")
 	}
-	say("two", "other", func(s *Standing) { s.Holds = []netip.Addr{vip} })
+	say("two", "other", func(s *said) { s.holds = []netip.Addr{vip} })
 	if !g.Held("haproxy", vip) || g.Held("other", vip) || told[web] != 2 || told[api] != 1 {
 		t.Errorf("an address that moved is held %v, told %v", g.Held("haproxy", vip), told)
 	}
 
-	say("two", "other", func(s *Standing) { s.Pending = []Pending{{web.String(), ""}} })
+	say("two", "other", func(s *said) { s.Pending = []Pending{{web.String(), ""}} })
 	if g.Behind("haproxy", web, "100") || !g.Behind("haproxy", api, "100") {
 		t.Error("who names a Service is not only behind")
 	}
-	say("two", "other", func(s *Standing) { s.Seen = "99" })
+	say("two", "other", func(s *said) { s.Seen = "99" })
 	if pending, _ := g.Others("haproxy", web, "100"); len(pending) != 1 || !g.Behind("haproxy", web, "100") {
 		t.Errorf("who has not seen as much is behind: %v", pending)
 	}
@@ -127,7 +137,7 @@ func TestPeers(t *testing.T) {
 		t.Error("of another Pod")
 	}
 	say("one", "uid-one", serves)
-	say("one", "uid-one", func(*Standing) {})
+	say("one", "uid-one", func(*said) {})
 	if got := g.Before("haproxy", web); !slices.Equal(got.At, []netip.Addr{here}) {
 		t.Errorf("before us %+v", got)
 	}
@@ -136,12 +146,12 @@ func TestPeers(t *testing.T) {
 	}
 	was := told[web]
 	say("two", "other", serves)
-	g.drop("applied-two")
+	g.drop(g.others[process{"haproxy", "two"}].beat)
 	if told[web] != was+2 || len(g.Peers("haproxy", web, "")) > 0 {
 		t.Errorf("gone: told %d times, left %v", told[web]-was, g.Peers("haproxy", web, ""))
 	}
 	for range 4 {
-		say("three", "", func(s *Standing) { s.Holds = []netip.Addr{vip} })
+		say("three", "", func(s *said) { s.holds = []netip.Addr{vip} })
 		clk.Step(Interval)
 		g.tick()
 	}

@@ -10,7 +10,7 @@ import (
 
 // Metrics are those of one load balancer's watermark. They outlive a Publisher.
 type Metrics struct {
-	since   atomic.Int64 // when there was something to tell, in nanoseconds; 0 is nothing
+	since   atomic.Int64 // when what there is to tell was due, in nanoseconds; 0 is nothing
 	behind  prometheus.Collector
 	written prometheus.Gauge
 	held    prometheus.Gauge
@@ -28,7 +28,7 @@ func NewMetrics(reg prometheus.Registerer, clk clock.PassiveClock) (*Metrics, er
 			Help: "Attempts to read or write the watermark that failed."}),
 	}
 	m.behind = prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lbsync_watermark_behind_seconds",
-		Help: "For how long the published watermark has lacked what there is to tell; 0 while it lacks nothing. npl-agents wait for it."},
+		Help: "For how long a watermark with what there is to tell has been due; 0 while it lacks nothing, or is not due at its pace. npl-agents wait for it."},
 		func() float64 {
 			since := m.since.Load()
 			if since == 0 {
@@ -44,7 +44,7 @@ func NewMetrics(reg prometheus.Registerer, clk clock.PassiveClock) (*Metrics, er
 	return m, nil
 }
 
-// news notes since when there is something to tell; the zero time is nothing.
+// news notes when what there is to tell is due; the zero time is nothing.
 func (m *Metrics) news(since time.Time) {
 	if since.IsZero() {
 		m.since.Store(0)

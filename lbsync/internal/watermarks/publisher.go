@@ -5,6 +5,7 @@ package watermarks
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"slices"
 	"sync"
@@ -29,6 +30,9 @@ const (
 	interval = 5 * time.Second
 	// refresh is the least time between two writes that say no more than how far was seen.
 	refresh = 20 * time.Second
+	// rate is how many watermarks a second all instances write together, where they are so many that the paces above would make it more:
+	// every npl-agent receives every one of them. A later watermark only delays the reuse of a node port.
+	rate = 5
 	// callTimeout bounds one call to the API server.
 	callTimeout = 10 * time.Second
 	// MaxSize is the longest watermark that is written, in bytes: a ConfigMap takes 1 MiB. As long as a longer one would be needed, nothing
@@ -51,11 +55,13 @@ type Config struct {
 	Provider  string // name of the provider instance
 	// Identity tells the process beside a local load balancer from its like; empty for a remote one, which has one writer at a time.
 	Identity string
-	Owner    *metav1.OwnerReference              // with whom the ConfigMap goes; nil if with nobody
-	Fence    func() (until time.Time, err error) // as in loop.Links; nil is always open
-	Metrics  *Metrics
-	Clock    clock.WithTicker
-	Log      *zap.Logger
+	// Instances returns how many processes like this one there may be, each with a watermark; nil where they are few.
+	Instances func() int
+	Owner     *metav1.OwnerReference              // with whom the ConfigMap goes; nil if with nobody
+	Fence     func() (until time.Time, err error) // as in loop.Links; nil is always open
+	Metrics   *Metrics
+	Clock     clock.WithTicker
+	Log       *zap.Logger
 }
 
 // Publisher publishes one watermark. It is run once.
@@ -68,6 +74,7 @@ type Publisher struct {
 	left    uint64            // loop.Holdings.Left of the last write
 	wrote   time.Time
 	newsAt  time.Time // since when something is to be told; zero when nothing is
+	aheadAt time.Time // since when more was seen than is published; zero when it is not
 	retryAt time.Time
 	pace    *backoff.ExponentialBackOff
 	failure string // the last one that was logged
@@ -140,7 +147,10 @@ func (p *Publisher) step(ctx context.Context, source Source) (next time.Time) {
 		return time.Time{}
 	}
 	due := p.due(h, last, now)
-	p.Metrics.news(p.newsAt)
+	p.Metrics.news(time.Time{})
+	if !p.newsAt.IsZero() {
+		p.Metrics.news(due)
+	}
 	if due.IsZero() || now.Before(due) {
 		return due
 	}
@@ -158,7 +168,7 @@ func (p *Publisher) step(ctx context.Context, source Source) (next time.Time) {
 		return p.failed(ctx, "write", err)
 	}
 	p.succeeded()
-	p.left, p.wrote, p.newsAt = h.Left, now, time.Time{}
+	p.left, p.wrote, p.newsAt, p.aheadAt = h.Left, now, time.Time{}, time.Time{}
 	p.Metrics.wrote(now, len(h.Held))
 	if last.Seen == "" {
 		source.Wake() // it waits for this
@@ -169,8 +179,10 @@ func (p *Publisher) step(ctx context.Context, source Source) (next time.Time) {
 // due returns when h is worth writing after last; zero if it is not.
 func (p *Publisher) due(h loop.Holdings, last watermark.Watermark, now time.Time) time.Time {
 	if last.Seen == "" {
-		p.newsAt = now
-		return now
+		if p.newsAt.IsZero() {
+			p.newsAt = now
+		}
+		return p.newsAt
 	}
 	order, comparable := watermark.CompareVersions(h.Seen, last.Seen)
 	if !comparable || order < 0 {
@@ -180,13 +192,38 @@ func (p *Publisher) due(h loop.Holdings, last watermark.Watermark, now time.Time
 		if p.newsAt.IsZero() {
 			p.newsAt = now
 		}
-		return latest(p.newsAt.Add(settle), p.wrote.Add(interval))
+		return latest(p.newsAt.Add(settle+p.turn(interval)), p.wrote.Add(p.pacing(interval)))
 	}
 	p.newsAt = time.Time{}
-	if order > 0 { // whoever waits for a port may be nobody's here: a Pod behind another load balancer, or behind none
-		return latest(now, p.wrote.Add(refresh))
+	if order == 0 {
+		p.aheadAt = time.Time{}
+		return time.Time{}
 	}
-	return time.Time{}
+	// Whoever waits for a port may be nobody's here: a Pod behind another load balancer, or behind none.
+	if p.aheadAt.IsZero() {
+		p.aheadAt = now
+	}
+	return latest(p.aheadAt.Add(p.turn(refresh)), p.wrote.Add(p.pacing(refresh)))
+}
+
+// pacing returns the least time between two writes of the kind whose least time is so much where instances are few.
+func (p *Publisher) pacing(least time.Duration) time.Duration {
+	if p.Instances == nil {
+		return least
+	}
+	return max(least, time.Duration(p.Instances())*time.Second/rate)
+}
+
+// turn returns how long this instance waits after what may be news to all of them at once: each has a turn of its own within the pacing,
+// and none waits where the least time alone keeps to the rate.
+func (p *Publisher) turn(least time.Duration) time.Duration {
+	pacing := p.pacing(least)
+	if pacing <= least {
+		return 0
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(p.Name)) // a hash takes everything
+	return time.Duration(float64(pacing) * float64(h.Sum32()) / (1 << 32))
 }
 
 func latest(a, b time.Time) time.Time {

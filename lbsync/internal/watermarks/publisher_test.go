@@ -208,6 +208,73 @@ func TestTellsHowFarWasSeen(t *testing.T) {
 	})
 }
 
+// A thousand instances write five watermarks a second together: each has its turn, and then a pace.
+func TestManyInstances(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		d.p.Instances = func() int { return 1000 }
+		const pace = 200 * time.Second
+		d.run()
+		d.say("10", 0)
+		d.wrote("10 0 at 0s") // the loop waits for the first
+		turn := d.p.turn(interval)
+		if turn <= 0 || turn >= pace || turn != d.p.turn(refresh) {
+			t.Fatalf("the turn is after %s", turn)
+		}
+		d.pass(time.Hour)
+		d.say("11", 0)
+		d.pass(time.Hour)
+		d.wrote(fmt.Sprintf("11 0 at %s", time.Hour+turn))
+		d.say("12", 1)
+		if behind := testutil.ToFloat64(d.p.Metrics.behind); behind != 0 {
+			t.Errorf("behind for %v s, before its turn", behind)
+		}
+		d.pass(time.Hour)
+		d.wrote(fmt.Sprintf("12 0 at %s", 2*time.Hour+settle+turn))
+		for n := range 1000 {
+			d.say(fmt.Sprint(13+n), uint64(2+n))
+			d.pass(time.Second)
+		}
+		if got := d.takeWrites(); len(got) < 4 || len(got) > 6 {
+			t.Errorf("wrote %q in a thousand seconds", got)
+		}
+		d.pass(time.Hour)
+		if got := d.takeWrites(); len(got) != 1 || !strings.HasPrefix(got[0], "1012 ") {
+			t.Errorf("wrote %q in the end", got)
+		}
+	})
+}
+
+func TestTurns(t *testing.T) {
+	of := func(instances int, least time.Duration) (out []time.Duration) {
+		for n := range instances {
+			p := &Publisher{Config: Config{Name: Name("lbsync", "haproxy", fmt.Sprint("pod-", n)), Instances: func() int { return instances }}}
+			out = append(out, p.turn(least))
+			if pacing := p.pacing(least); pacing != max(least, time.Duration(instances)*time.Second/rate) {
+				t.Errorf("%d: %s", instances, pacing)
+			}
+		}
+		return out
+	}
+	for _, turn := range slices.Concat(of(25, interval), of(100, refresh)) {
+		if turn != 0 {
+			t.Errorf("few wait %s", turn)
+		}
+	}
+	each := map[time.Duration]int{}
+	for _, turn := range of(1000, refresh) {
+		each[turn/(20*time.Second)]++
+	}
+	for n := range time.Duration(10) {
+		if each[n] < 60 || each[n] > 140 {
+			t.Errorf("of a thousand, %d have their turn in the same 20 s", each[n])
+		}
+	}
+	if p := (&Publisher{}); p.pacing(interval) != interval || p.turn(interval) != 0 {
+		t.Error("a single one waits")
+	}
+}
+
 // Seen never goes back, and what another has written since is not overwritten unread.
 func TestNeverGoesBack(t *testing.T) {
 	published := func(seen string) *corev1.ConfigMap {
