@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/nplbridge/nplbridge/e2e/cases"
@@ -34,14 +35,24 @@ var (
 	target   = regexp.MustCompile(`(?m)^([a-z-]+):`)
 )
 
-// look reads the tree once for all tests of the package.
+// once reads the tree for all tests of the package, which takes most of their time.
+var once = sync.OnceValues(read)
+
 func look(t *testing.T) *tree {
 	t.Helper()
+	out, err := once()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func read() (*tree, error) {
 	f := os.DirFS(root)
 	out := &tree{pages: map[string]string{}, tests: map[string][]string{}, files: map[string]bool{}}
 	var err error
 	if out.cases, err = cases.Lists(); err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	err = fs.WalkDir(f, ".", func(file string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -55,13 +66,10 @@ func look(t *testing.T) *tree {
 		}
 		return out.add(f, file)
 	})
-	if err != nil {
-		t.Fatal(err)
+	if err == nil && (len(out.pages) == 0 || len(out.tests) == 0 || len(out.stories) == 0 || len(out.targets) == 0 || out.actions == "" || out.parts == "") {
+		err = fmt.Errorf("%d pages, %d packages with tests, %d stories, %d targets of make: not all of the tree was read", len(out.pages), len(out.tests), len(out.stories), len(out.targets))
 	}
-	if len(out.pages) == 0 || len(out.tests) == 0 || len(out.stories) == 0 || len(out.targets) == 0 || out.actions == "" || out.parts == "" {
-		t.Fatalf("the tree was not read: %d pages, %d packages with tests, %d stories, %d targets", len(out.pages), len(out.tests), len(out.stories), len(out.targets))
-	}
-	return out
+	return out, err
 }
 
 func (tr *tree) add(f fs.FS, file string) error {
