@@ -86,7 +86,7 @@ var throughHAProxy = []string{httpKept, httpNew, tcpLines}
 
 // actions are all there are.
 func actions() []action {
-	return slices.Concat(changes(), restarts(), outages(), tampering(), cuts())
+	return slices.Concat(changes(), nodes(), neighbours(), restarts(), outages(), tampering(), cuts())
 }
 
 // names are those of actions, in order.

@@ -173,24 +173,35 @@ func (s *site) answers(ctx context.Context, service, port string) error {
 		if err != nil {
 			return err
 		}
-		defer conn.Close()
-		if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
-			return err
-		}
-		if _, err := conn.Write([]byte("GET / HTTP/1.0\r\n\r\n")); err != nil {
-			return err
-		}
-		_, err = conn.Read(make([]byte, 1))
-		return err
+		return converse(conn)
 	})
 }
 
-// refuses waits until nobody listens at an address.
+// converse returns nil when whoever is at the other end of a connection answers.
+func converse(conn net.Conn) error {
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
+		return err
+	}
+	if _, err := conn.Write([]byte("GET / HTTP/1.0\r\n\r\n")); err != nil {
+		return err
+	}
+	_, err := conn.Read(make([]byte, 1))
+	return err
+}
+
+// refuses waits until nobody listens at an address. HAProxy ends connections to an open port without a Service at once.
 func (s *site) refuses(ctx context.Context, address string) error {
 	return poll(ctx, func() error {
 		conn, err := s.Lab.Dial(ctx, "client", "tcp", address)
-		if err == nil {
+		if err == nil && !s.openPorts {
 			return errors.Join(errors.New("somebody listens at "+address), conn.Close())
+		}
+		if err == nil {
+			err = converse(conn)
+		}
+		if err == nil {
+			return errors.New("somebody answers at " + address)
 		}
 		if operation, is := errors.AsType[*net.OpError](err); is && operation.Timeout() {
 			return err

@@ -65,8 +65,6 @@ func apiDrop(ctx context.Context, s *site, random *rand.Rand) (budget, error) {
 }
 
 func relayStall(ctx context.Context, s *site, random *rand.Rand) (budget, error) {
-	name := pick(random, []string{"api", "avi", "bigip", "admin"})
-	s.relays[name].set(weather{stalls: true})
-	defer s.relays[name].set(weather{})
+	defer s.weather([]string{pick(random, []string{"api", "avi", "bigip", "admin@lb"})}, weather{stalls: true})()
 	return nothing, sleep(ctx, time.Duration(2000+random.IntN(3000))*time.Millisecond)
 }

@@ -56,7 +56,7 @@ func (s *site) seed(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := os.WriteFile(filepath.Join(s.loadBalancerDir(), "npl.d", "90-stranger.cfg"), []byte(foreignConfig), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dirOf(s.Lab.LoadBalancer()), "npl.d", "90-stranger.cfg"), []byte(foreignConfig), 0o644); err != nil {
 		return err
 	}
 	if err := s.Lab.Apply(ctx, foreignService); err != nil {
@@ -115,7 +115,7 @@ func (s *site) strangers(ctx context.Context) (map[string]string, error) {
 		}
 		found["nftables of "+node] = string(out)
 	}
-	content, err := os.ReadFile(filepath.Join(s.loadBalancerDir(), "npl.d", "90-stranger.cfg"))
+	content, err := os.ReadFile(filepath.Join(dirOf(s.Lab.LoadBalancer()), "npl.d", "90-stranger.cfg"))
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +168,7 @@ func (s *site) checkForeign(ctx context.Context) error {
 
 // backend is the foreign backend as HAProxy has it.
 func (s *site) backend(ctx context.Context) (string, error) {
-	text, err := s.runtime(ctx, "show servers state npl_b_chaos_stranger_80_tcp")
+	text, err := runtime(ctx, s.Lab.LoadBalancer(), "show servers state npl_b_chaos_stranger_80_tcp")
 	if err != nil {
 		return "", err
 	}

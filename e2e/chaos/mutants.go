@@ -54,6 +54,32 @@ var theMutants = []mutant{
 	},
 }
 
+// withoutRedispatch returns the programs with an lbsync, in a directory of its own, whose HAProxy tries nothing a second time.
+func withoutRedispatch(ctx context.Context, programs lab.Programs) (lab.Programs, error) {
+	m := mutant{
+		name: "lbsync without redispatch", program: "lbsync",
+		edits: []edit{
+			{"providers/haproxy/internal/config/render.go", `"    option redispatch 1"`, `"    no option redispatch"`},
+			{"providers/haproxy/internal/config/render.go", `"    retries 3"`, `"    retries 0"`},
+		},
+	}
+	var err error
+	if programs == (lab.Programs{}) {
+		if programs, err = lab.Built(); err != nil {
+			return programs, err
+		}
+	}
+	dir, err := os.MkdirTemp("", "nplbridge-lbsync-")
+	if err != nil {
+		return programs, err
+	}
+	programs.LBSync = filepath.Join(dir, m.program)
+	if err := m.build(ctx, dir, programs.LBSync); err != nil {
+		return programs, errors.Join(err, os.RemoveAll(dir))
+	}
+	return programs, nil
+}
+
 // CheckMutants makes every mutant and a run with it, which must find what it breaks.
 func CheckMutants(ctx context.Context, out io.Writer) error {
 	var missed []error

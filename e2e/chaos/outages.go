@@ -3,7 +3,9 @@ package chaos
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"syscall"
 	"time"
 
@@ -19,7 +21,7 @@ func outages() []action {
 		{"api-kill", "the API server dies and is started again", fault, apiKill},
 		{"api-hang", "the API server stands still for a while", fault, apiHang},
 		{"etcd-kill", "etcd dies and is started again", fault, etcdKill},
-		{"lbsync-away", "lbsync is away for ten cool-downs while Pods come and go", fault, lbsyncAway},
+		{"lbsync-away", "no lbsync reaches the API server for ten cool-downs while Pods come and go", fault, lbsyncAway},
 		{"lb-away", "no load balancer can be written for ten cool-downs while Pods come and go", fault, lbAway},
 		{"lb-slow", "every call to a load balancer is slow while Deployments are scaled", fault, lbSlow},
 		{"lb-failing", "every third connection to a load balancer is reset while Deployments are scaled", fault, lbFailing},
@@ -55,21 +57,31 @@ func etcdKill(ctx context.Context, s *site, random *rand.Rand) (budget, error) {
 }
 
 func lbsyncAway(ctx context.Context, s *site, random *rand.Rand) (budget, error) {
-	s.relays["api"].set(weather{breaks: true})
-	defer s.relays["api"].set(weather{})
+	defer s.weather([]string{"api"}, weather{breaks: true})()
 	return s.churn(ctx, random, tenCoolDowns)
 }
 
 func lbAway(ctx context.Context, s *site, random *rand.Rand) (budget, error) {
-	for _, name := range balancers {
-		s.relays[name].set(weather{breaks: true})
-		defer s.relays[name].set(weather{})
-	}
+	defer s.weather(s.balancers(), weather{breaks: true})()
 	return s.churn(ctx, random, tenCoolDowns)
 }
 
 // balancers are the relays to load balancers.
-var balancers = []string{"admin", "master", "avi", "bigip"}
+func (s *site) balancers() []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.relays)), func(name string) bool { return name == "api" })
+}
+
+// weather changes that of some relays, and returns what makes it fine again.
+func (s *site) weather(relays []string, w weather) (end func()) {
+	for _, name := range relays {
+		s.relays[name].set(w)
+	}
+	return func() {
+		for _, name := range relays {
+			s.relays[name].set(weather{})
+		}
+	}
+}
 
 func lbSlow(ctx context.Context, s *site, random *rand.Rand) (budget, error) {
 	return s.badWeather(ctx, random, weather{delay: time.Duration(20+random.IntN(80)) * time.Millisecond})
@@ -81,10 +93,7 @@ func lbFailing(ctx context.Context, s *site, random *rand.Rand) (budget, error) 
 
 // badWeather scales up and down while calls go wrong: late, but nothing is lost.
 func (s *site) badWeather(ctx context.Context, random *rand.Rand, w weather) (budget, error) {
-	for _, name := range balancers {
-		s.relays[name].set(w)
-		defer s.relays[name].set(weather{})
-	}
+	defer s.weather(s.balancers(), w)()
 	// Pods go on for three seconds after their deletion; a load balancer that learns of it later than that may lose what it still sends there.
 	b := budget{"Pods of which the load balancers learned late", func(r ledger.Request) bool { return r.Kind != udpDirect && r.Service != "web" && r.Service != "color" }, 15 * time.Second}
 	_, err := scale(ctx, s, random)

@@ -9,12 +9,14 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nplbridge/nplbridge/agent/npl"
+	"github.com/nplbridge/nplbridge/e2e/lab"
 )
 
 // member is what a load balancer lists for a Service.
@@ -47,9 +49,9 @@ func (s *site) pools(ctx context.Context) (all []member, err error) {
 	return all, nil
 }
 
-// runtime asks HAProxy itself, not through the relay.
-func (s *site) runtime(ctx context.Context, command string) (string, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", s.Lab.LoadBalancer().AdminSocket())
+// runtime asks a HAProxy itself, not through the relay.
+func runtime(ctx context.Context, b *lab.LoadBalancer, command string) (string, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", b.AdminSocket())
 	if err != nil {
 		return "", err
 	}
@@ -82,11 +84,25 @@ func removed(f []string) bool {
 	return err == nil && admin&forcedMaintenance != 0 && f[columnWeight] == "0"
 }
 
-// haproxyMembers leaves out servers of weight 0 in maintenance: they are removed, and only wait to be deleted.
-func (s *site) haproxyMembers(ctx context.Context) (out []member, err error) {
-	text, err := s.runtime(ctx, "show servers state")
+// server is one of HAProxy's, a line of "show servers state" in fields.
+type server struct {
+	service string // of the run
+	fields  []string
+}
+
+// servers are those of our Services in a HAProxy. Which backend a Service took that came without a reload is in the worker's map.
+func (s *site) servers(ctx context.Context, b *lab.LoadBalancer) (out []server, err error) {
+	const spare = "npl_s_"
+	path := filepath.Join(dirOf(b), "npl.d", "50-npl.map.")
+	text, err := runtime(ctx, b, "show servers state;show map "+path+"a;show map "+path+"b")
 	if err != nil {
-		return nil, fmt.Errorf("pools of HAProxy: %w", err)
+		return nil, fmt.Errorf("pools of HAProxy on %s: %w", b.Place(), err)
+	}
+	services := map[string]string{}
+	for line := range strings.Lines(text) {
+		if f := strings.Fields(line); len(f) == 3 && strings.HasPrefix(f[1], spare) {
+			services[f[1]], _, _ = strings.Cut(strings.TrimPrefix(f[2], namespace+"/"), ":")
+		}
 	}
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)
@@ -94,17 +110,48 @@ func (s *site) haproxyMembers(ctx context.Context) (out []member, err error) {
 			continue
 		}
 		name, ours := strings.CutPrefix(f[columnBackend], "npl_b_"+namespace+"_")
-		admin, errAdmin := strconv.Atoi(f[columnAdmin])
-		at, errAt := netip.ParseAddrPort(net.JoinHostPort(f[columnAddress], f[columnPort]))
-		service, _, cut := strings.Cut(name, "_")
-		if !ours || !cut || service == foreignName || errAdmin != nil || errAt != nil {
-			continue
+		service, _, _ := strings.Cut(name, "_")
+		if strings.HasPrefix(f[columnBackend], spare) {
+			service, ours = services[f[columnBackend]], true
 		}
-		if removed(f) {
-			continue
+		if ours && service != foreignName {
+			out = append(out, server{service, f})
 		}
-		uid := f[columnServer][strings.LastIndexByte(f[columnServer], '_')+1:]
-		out = append(out, member{viaHAProxy, service, at, npl.TCP, uid, admin == 0})
+	}
+	return out, nil
+}
+
+// haproxyOn is what members call the HAProxy of a place.
+func haproxyOn(place string) string { return viaHAProxy + "@" + place }
+
+// writtenTo are the load balancers that have the members of a provider.
+func (s *site) writtenTo(provider string) (out []string) {
+	if provider != viaHAProxy {
+		return []string{provider}
+	}
+	for _, b := range s.Lab.LoadBalancers() {
+		out = append(out, haproxyOn(b.Place()))
+	}
+	return out
+}
+
+// haproxyMembers leaves out servers of weight 0 in maintenance: they are removed, and only wait to be deleted.
+func (s *site) haproxyMembers(ctx context.Context) (out []member, err error) {
+	for _, b := range s.Lab.LoadBalancers() {
+		servers, err := s.servers(ctx, b)
+		if err != nil {
+			return nil, err
+		}
+		for _, of := range servers {
+			f := of.fields
+			admin, errAdmin := strconv.Atoi(f[columnAdmin])
+			at, errAt := netip.ParseAddrPort(net.JoinHostPort(f[columnAddress], f[columnPort]))
+			if errAdmin != nil || errAt != nil || removed(f) {
+				continue
+			}
+			uid := f[columnServer][strings.LastIndexByte(f[columnServer], '_')+1:]
+			out = append(out, member{haproxyOn(b.Place()), of.service, at, npl.TCP, uid, admin == 0})
+		}
 	}
 	return out, nil
 }

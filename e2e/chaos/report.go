@@ -60,5 +60,5 @@ func (r *Report) Print(out io.Writer) {
 	for _, f := range r.Failures {
 		fmt.Fprintf(out, "  - %s\n", f)
 	}
-	fmt.Fprintf(out, "again: go run ./e2e/cmd/chaos --script %s\n", script.Format(r.Steps))
+	fmt.Fprintf(out, "again: go run ./e2e/cmd/chaos %s--script %s\n", r.Flags, script.Format(r.Steps))
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"golang.org/x/sys/unix"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -69,12 +70,15 @@ func (s *site) atRest(ctx context.Context) error {
 		return err
 	}
 	for _, d := range deployments.Items {
-		if d.Status.ObservedGeneration != d.Generation || d.Status.Replicas != *d.Spec.Replicas || d.Status.UpdatedReplicas != *d.Spec.Replicas || d.Status.ReadyReplicas != *d.Spec.Replicas {
-			return fmt.Errorf("the Deployment %s has %d Pods, %d of them ready, of %d", d.Name, d.Status.Replicas, d.Status.ReadyReplicas, *d.Spec.Replicas)
+		if err := complete(&d); err != nil {
+			return err
 		}
 	}
-	for _, check := range []func(context.Context) error{s.agentsReady, s.Lab.LoadBalancer().LBSyncReady} {
-		if err := check(ctx); err != nil {
+	if err := s.agentsReady(ctx); err != nil {
+		return err
+	}
+	for _, b := range s.Lab.LoadBalancers() {
+		if err := b.LBSyncReady(ctx); err != nil {
 			return err
 		}
 	}
@@ -84,6 +88,14 @@ func (s *site) atRest(ctx context.Context) error {
 	}
 	return errors.Join(
 		s.kernelsEqual(ctx, want.ports), s.poolsEqual(ctx, want.pools), statuses(services.Items), s.filesEqual(), s.resourcesBounded(ctx))
+}
+
+// complete says what is missing of a Deployment.
+func complete(d *appsv1.Deployment) error {
+	if d.Status.ObservedGeneration != d.Generation || d.Status.Replicas != *d.Spec.Replicas || d.Status.UpdatedReplicas != *d.Spec.Replicas || d.Status.ReadyReplicas != *d.Spec.Replicas {
+		return fmt.Errorf("the Deployment %s has %d Pods, %d of them ready, of %d", d.Name, d.Status.Replicas, d.Status.ReadyReplicas, *d.Spec.Replicas)
+	}
+	return nil
 }
 
 func (s *site) agentsReady(ctx context.Context) error {
@@ -145,8 +157,11 @@ func (s *site) want(pods []corev1.Pod, services []corev1.Service) (wanted, error
 				protocol, podPort := npl.Protocol(strings.ToLower(string(port.Protocol))), targetOf(port)
 				needed[fmt.Sprintf("%d/%s", podPort, protocol)] = true
 				for _, m := range mappings {
-					if balanced && m.PodPort == podPort && m.Protocol == protocol {
-						of := member{provider, svc.Name, netip.AddrPortFrom(m.NodeIP, m.NodePort), protocol, string(p.UID), true}
+					if !balanced || m.PodPort != podPort || m.Protocol != protocol {
+						continue
+					}
+					for _, at := range s.writtenTo(provider) {
+						of := member{at, svc.Name, netip.AddrPortFrom(m.NodeIP, m.NodePort), protocol, string(p.UID), true}
 						w.pools[poolKey(of)] = of
 					}
 				}
@@ -260,6 +275,10 @@ func (s *site) poolsEqual(ctx context.Context, want map[string]member) error {
 	if err != nil {
 		return err
 	}
+	return equal(have, want)
+}
+
+func equal(have []member, want map[string]member) error {
 	seen := map[string]bool{}
 	for _, m := range have {
 		key := poolKey(m)
@@ -304,17 +323,19 @@ func statuses(services []corev1.Service) error {
 	return nil
 }
 
-// ourFiles are those that may be in the directory that HAProxy loads.
-var ourFiles = []string{"50-npl.cfg", "50-npl.cfg.bak", "50-npl.state", "50-npl.drains", "90-stranger.cfg"}
+// ourFiles are those that may be in a directory that HAProxy loads.
+var ourFiles = []string{"50-npl.cfg", "50-npl.cfg.bak", "50-npl.state", "50-npl.drains", "50-npl.map.a", "50-npl.map.b", "90-stranger.cfg"}
 
 func (s *site) filesEqual() error {
-	entries, err := os.ReadDir(filepath.Join(s.loadBalancerDir(), "npl.d"))
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if !slices.Contains(ourFiles, e.Name()) {
-			return fmt.Errorf("the file %s is left in HAProxy's directory", e.Name())
+	for _, b := range s.Lab.LoadBalancers() {
+		entries, err := os.ReadDir(filepath.Join(dirOf(b), "npl.d"))
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if !slices.Contains(ourFiles, e.Name()) {
+				return fmt.Errorf("the file %s is left in the directory of HAProxy on %s", e.Name(), b.Place())
+			}
 		}
 	}
 	return nil
@@ -323,8 +344,28 @@ func (s *site) filesEqual() error {
 // resources are what processes hold, by process and name.
 type resources map[string]float64
 
+// held are the metrics of what a process holds.
+var held = []string{"go_goroutines", "process_open_fds"}
+
 // spare is how many more of each there may be than when the run began: what is held for a moment.
 const spare = 25
+
+// remember makes what processes hold now the baseline. Each lbsync may hold as much as the one that leads.
+func (s *site) remember(ctx context.Context) (err error) {
+	if s.baseline, err = s.resources(ctx); err != nil {
+		return err
+	}
+	for _, name := range held {
+		var most float64
+		for _, b := range s.Lab.LoadBalancers() {
+			most = max(most, s.baseline[lbsyncOn(b.Place())+" "+name])
+		}
+		for _, b := range s.Lab.LoadBalancers() {
+			s.baseline[lbsyncOn(b.Place())+" "+name] = most
+		}
+	}
+	return nil
+}
 
 // resourcesBounded compares goroutines and file descriptors with those of the beginning.
 func (s *site) resourcesBounded(ctx context.Context) error {
@@ -345,25 +386,27 @@ func (s *site) resourcesBounded(ctx context.Context) error {
 
 func (s *site) resources(ctx context.Context) (resources, error) {
 	out := resources{}
-	text, err := s.Lab.LoadBalancer().LBSyncMetrics(ctx)
-	if err != nil {
-		return nil, err
-	}
 	read := func(who, text string) error {
 		parser := expfmt.NewTextParser(model.UTF8Validation)
 		found, err := parser.TextToMetricFamilies(strings.NewReader(text))
 		if err != nil {
 			return fmt.Errorf("metrics of %s: %w", who, err)
 		}
-		for _, name := range []string{"go_goroutines", "process_open_fds"} {
+		for _, name := range held {
 			if f := found[name]; f != nil && len(f.Metric) == 1 {
 				out[who+" "+name] = f.Metric[0].GetGauge().GetValue()
 			}
 		}
 		return nil
 	}
-	if err := read("lbsync", text); err != nil {
-		return nil, err
+	for _, b := range s.Lab.LoadBalancers() {
+		text, err := b.LBSyncMetrics(ctx)
+		if err == nil {
+			err = read(lbsyncOn(b.Place()), text)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
 	for _, node := range s.Lab.Nodes() {
 		text, err := s.agentMetrics(ctx, node)

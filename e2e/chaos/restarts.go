@@ -20,9 +20,9 @@ import (
 func restarts() []action {
 	return []action{
 		{"agent-kill", "kill -9 of npl-agent, on one Node or all", careful, agentKill},
-		{"lbsync-kill", "kill -9 of lbsync", careful, lbsyncKill},
+		{"lbsync-kill", "kill -9 of an lbsync that is back at once, or of the leader until the other leads", careful, lbsyncKill},
 		{"upgrade", "the chart is upgraded: agents are replaced one after the other", careful, upgrade},
-		{"lbsync-freeze", "lbsync, the leader, stands still past its Lease, and goes on", fault, lbsyncFreeze},
+		{"lbsync-freeze", "the leading lbsync stands still until the other leads, and goes on", fault, lbsyncFreeze},
 		{"haproxy-worker", "kill -9 of HAProxy's worker", fault, haproxyWorker},
 		{"haproxy-kill", "kill -9 of HAProxy's master and worker", fault, haproxyKill},
 		{"node-reboot", "a Node is rebooted: rules gone, annotations stale, Pods with other addresses", fault, nodeReboot},
@@ -51,60 +51,11 @@ func agentKill(ctx context.Context, s *site, random *rand.Rand) (budget, error) 
 	})
 }
 
-func lbsyncKill(ctx context.Context, s *site, _ *rand.Rand) (budget, error) {
-	return nothing, s.restart(ctx, "kill -9 of lbsync", func() error {
-		lb := s.Lab.LoadBalancer()
-		before := lb.LBSyncPID()
-		if err := lb.KillLBSync(); err != nil {
-			return err
-		}
-		return poll(ctx, func() error {
-			if pid := lb.LBSyncPID(); pid == before || pid == 0 {
-				return errors.New("lbsync does not run again yet")
-			}
-			return lb.LBSyncReady(ctx)
-		})
-	})
-}
-
 func upgrade(ctx context.Context, s *site, _ *rand.Rand) (budget, error) {
 	s.version++
 	return nothing, s.restart(ctx, "an upgrade", func() error {
 		return s.Lab.InstallChart(ctx, append(slices.Clone(chartValues), fmt.Sprintf("agent.podAnnotations.rolled=v%d", s.version))...)
 	})
-}
-
-// lease is how long a Lease lives, and pastLease longer than that.
-const pastLease = 17 * time.Second
-
-// lbsyncFreeze stops the leader for longer than its Lease lives, while Pods come and go.
-func lbsyncFreeze(ctx context.Context, s *site, random *rand.Rand) (budget, error) {
-	lb := s.Lab.LoadBalancer()
-	if err := lb.SignalLBSync(syscall.SIGSTOP); err != nil {
-		return nothing, err
-	}
-	b, err := s.churn(ctx, random, pastLease)
-	return b, errors.Join(err, lb.SignalLBSync(syscall.SIGCONT))
-}
-
-// churn lets Pods come and go for some time in which nobody tells the load balancers.
-func (s *site) churn(ctx context.Context, random *rand.Rand, length time.Duration) (budget, error) {
-	b := budget{"Pods that went while nobody could tell the load balancers", ofServices("api", "dns-avi", "dns-bigip"), length + 8*time.Second}
-	end := time.Now().Add(length)
-	for time.Now().Before(end) {
-		app := pick(random, []string{"api", "dns"})
-		victims := s.podsOf(app)
-		if len(victims) > 1 { // one stays, which the load balancers know
-			p := pick(random, victims[1:])
-			if _, err := s.Lab.Kubectl(ctx, "-n", namespace, "delete", "pod", p.Name, "--wait=false"); err != nil {
-				return b, err
-			}
-		}
-		if err := sleep(ctx, min(time.Until(end), time.Duration(1000+random.IntN(1500))*time.Millisecond)); err != nil {
-			return b, err
-		}
-	}
-	return b, nil
 }
 
 // throughHAProxyFor excuses everything that went through HAProxy while it was away.

@@ -1,5 +1,5 @@
 // Package chaos breaks everything around nplbridge that can break, in the lab, with packets flowing, and holds what it sees to the invariants
-// I1 to I6 and to a budget of lost requests. A seed decides what happens.
+// I1 to I7 and to a budget of lost requests. A seed decides what happens.
 package chaos
 
 import (
@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +28,10 @@ type Options struct {
 	Steps []script.Step
 	// Small is one Node with few Pods, for what needs no more.
 	Small bool
+	// NoRedispatch takes away HAProxy's second tries: a connection that a member refuses has failed.
+	NoRedispatch bool
+	// OpenPorts has HAProxy listen before Services come, so that they come and go without a reload.
+	OpenPorts bool
 	// KeepGoing does not end the run at the first failure.
 	KeepGoing bool
 	// Programs are those of the lab; by default those that lab.Contain has built.
@@ -33,9 +39,23 @@ type Options struct {
 	Out      io.Writer
 }
 
+// Flags are what of the options belongs to a script, as the command line has it.
+func (o Options) Flags() (out string) {
+	for _, flag := range []struct {
+		text string
+		set  bool
+	}{{"--small ", o.Small}, {"--redispatch=off ", o.NoRedispatch}, {"--open-ports ", o.OpenPorts}} {
+		if flag.set {
+			out += flag.text
+		}
+	}
+	return out
+}
+
 // Report is what came of a run.
 type Report struct {
 	Seed     uint64
+	Flags    string        // with which it was made
 	Steps    []script.Step // that were begun
 	Failures []string      // of the last one
 	Answered map[string]int
@@ -77,8 +97,14 @@ func Actions() (out [][3]string) {
 // Run makes one run in a lab of its own. An error says that it could not be made; what it found is in the report.
 func Run(ctx context.Context, o Options) (r *Report, err error) {
 	began := time.Now()
-	r = &Report{Seed: o.Seed}
-	s, err := newSite(ctx, o.Programs, o.Small, o.Out)
+	r = &Report{Seed: o.Seed, Flags: o.Flags()}
+	if o.NoRedispatch {
+		if o.Programs, err = withoutRedispatch(ctx, o.Programs); err != nil {
+			return nil, err
+		}
+		defer os.RemoveAll(filepath.Dir(o.Programs.LBSync))
+	}
+	s, err := newSite(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +112,7 @@ func Run(ctx context.Context, o Options) (r *Report, err error) {
 	if err := s.rest(ctx); err != nil {
 		return nil, fmt.Errorf("before anything happened: %w", err)
 	}
-	if s.baseline, err = s.resources(ctx); err != nil {
+	if err := s.remember(ctx); err != nil {
 		return nil, err
 	}
 	s.say("%7.1f s  the lab is at rest; clients begin", time.Since(began).Seconds())
@@ -209,7 +235,7 @@ func (s *site) final(ctx context.Context, r *Report, kinds []string, whole bool)
 	if total < minAnswers {
 		failures = append(failures, fmt.Sprintf("%d answers were checked, fewer than %d mean nothing", total, minAnswers))
 	}
-	for _, invariant := range []string{"I1", "I3", "I4", "I5", "I6"} {
+	for _, invariant := range []string{"I1", "I3", "I4", "I5", "I6", "I7"} {
 		if r.Checked[invariant] == 0 {
 			failures = append(failures, invariant+" was never looked at")
 		}
@@ -238,6 +264,8 @@ func (s *site) dump(ctx context.Context) {
 		}
 		s.say("kubectl %s\n%s", strings.Join(args, " "), out)
 	}
-	lines := strings.Split(s.Lab.LoadBalancer().LBSyncLog(), "\n")
-	s.say("the end of lbsync's log:\n%s", strings.Join(lines[max(0, len(lines)-40):], "\n"))
+	for _, b := range s.Lab.LoadBalancers() {
+		lines := strings.Split(b.LBSyncLog(), "\n")
+		s.say("the end of the log of lbsync on %s:\n%s", b.Place(), strings.Join(lines[max(0, len(lines)-40):], "\n"))
+	}
 }

@@ -210,7 +210,7 @@ func (s *site) checkEmptied(now []member, remote bool, full map[string]bool) map
 	}
 	for pool := range full {
 		provider, _, _ := strings.Cut(pool, " ")
-		if provider != viaHAProxy && !remote {
+		if !strings.HasPrefix(provider, viaHAProxy) && !remote {
 			continue // not looked at this time
 		}
 		if s.watch.count("I6"); !has[pool] {

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -24,6 +22,7 @@ const (
 	portRange = "61000-61031"
 	ports     = 32
 	resync    = 10 * time.Second
+	nodeGrace = 20 * time.Second
 	namespace = "chaos"
 	system    = "nplbridge-system"
 )
@@ -38,7 +37,7 @@ var chartValues = []string{
 	"admissionPolicies.annotationWriters={nplbridge-lab-admin}",
 }
 
-// The providers of the one lbsync, and where their addresses come from. HAProxy keeps the name that it begins with: agents would wait for the
+// The providers of each lbsync, and where their addresses come from. HAProxy keeps the name that it begins with: agents would wait for the
 // watermark of one that was renamed.
 const (
 	viaHAProxy = "haproxy"
@@ -50,15 +49,20 @@ const (
 	bigipVIPs   = "172.31.0.150-172.31.0.219"
 )
 
+// openPorts hold what Services of a run ask for, but for those of "exhaustion".
+var openPorts = []string{"172.31.0.8/29:80-90", "172.31.0.8/29:100-199"}
+
 // site is a lab with everything that a run needs.
 type site struct {
 	view.View
 
 	out       io.Writer
 	small     bool // one Node, few Pods
+	openPorts bool // HAProxy listens before Services come
 	avi       *lab.Beside
 	bigip     *lab.Beside
-	relays    map[string]*relay // by what lies behind: "api", "avi", "bigip", "admin", "master"
+	relays    map[string]*relay // by what lies behind: "api", "avi", "bigip", and of each HAProxy "admin@lb", "master@lb"
+	tokens    map[string]string // the place of each lbsync, by the ID of its token
 	selection *ledger.Selection
 	tally     *ledger.Tally
 	asking    []*client
@@ -72,18 +76,18 @@ type site struct {
 }
 
 // newSite starts a lab with everything in it.
-func newSite(ctx context.Context, programs lab.Programs, small bool, out io.Writer) (_ *site, err error) {
+func newSite(ctx context.Context, o Options) (_ *site, err error) {
 	nodes := 3
-	if small {
+	if o.Small {
 		nodes = 1
 	}
-	l, err := lab.Start(ctx, lab.Options{Nodes: nodes, ReusePodIPs: true, Programs: programs, Progress: io.Discard})
+	l, err := lab.Start(ctx, lab.Options{Nodes: nodes, NodeGrace: nodeGrace, ReusePodIPs: true, Programs: o.Programs, Progress: io.Discard})
 	if err != nil {
 		return nil, err
 	}
 	s := &site{
-		View: view.View{Lab: l, Namespace: namespace}, out: out, small: small,
-		relays: map[string]*relay{}, selection: ledger.NewSelection(), tally: ledger.NewTally(), foreign: map[string]string{},
+		View: view.View{Lab: l, Namespace: namespace}, out: o.Out, small: o.Small, openPorts: o.OpenPorts,
+		relays: map[string]*relay{}, tokens: map[string]string{}, selection: ledger.NewSelection(), tally: ledger.NewTally(), foreign: map[string]string{},
 	}
 	defer func() {
 		if err != nil {
@@ -97,7 +101,7 @@ func newSite(ctx context.Context, programs lab.Programs, small bool, out io.Writ
 		return nil, err
 	}
 	for _, step := range []func(context.Context) error{
-		s.startSimulators, s.startRelays, s.configure, s.openRules, s.makeNamespace, s.seed, s.startWatch, s.deploy, s.startSampler,
+		l.StartStandby, s.startSimulators, s.startRelays, s.configure, s.openRules, s.makeNamespace, s.seed, s.startWatch, s.deploy, s.startSampler,
 	} {
 		if err := step(ctx); err != nil {
 			return nil, err
@@ -124,55 +128,6 @@ func (s *site) startSimulators(ctx context.Context) (err error) {
 	}
 	s.bigip, err = s.Lab.StartBeside(ctx, lab.BigIP, "")
 	return err
-}
-
-// loadBalancerDir is the directory of HAProxy's and lbsync's files.
-func (s *site) loadBalancerDir() string { return filepath.Dir(s.Lab.LoadBalancer().AdminSocket()) }
-
-// startRelays puts a relay in front of everything that lbsync talks to, so that the way there can be cut, slowed down and made to fail.
-func (s *site) startRelays(ctx context.Context) error {
-	lb := s.Lab.LoadBalancer()
-	tcp := map[string]string{"api": strings.TrimPrefix(s.Lab.RESTConfig().Host, "https://"), "avi": s.avi.Address(), "bigip": s.bigip.Address()}
-	for name, target := range tcp {
-		r, err := newRelay(ctx, s.Lab, "tcp", "127.0.0.1:0", target)
-		if err != nil {
-			return fmt.Errorf("relay to %s: %w", name, err)
-		}
-		s.relays[name] = r
-	}
-	for name, target := range map[string]string{"admin": lb.AdminSocket(), "master": lb.MasterSocket()} {
-		r, err := newRelay(ctx, s.Lab, "unix", filepath.Join(s.loadBalancerDir(), "relay-"+name+".sock"), target)
-		if err != nil {
-			return fmt.Errorf("relay to %s: %w", name, err)
-		}
-		s.relays[name] = r
-	}
-	return nil
-}
-
-// configure makes the lab's lbsync drive all load balancers, through the relays.
-func (s *site) configure(ctx context.Context) error {
-	original, err := os.ReadFile(filepath.Join(s.loadBalancerDir(), "kubeconfig"))
-	if err != nil {
-		return err
-	}
-	kubeconfig := filepath.Join(s.loadBalancerDir(), "kubeconfig-relay")
-	through := strings.ReplaceAll(string(original), s.Lab.RESTConfig().Host, "https://"+s.relays["api"].address())
-	if err := os.WriteFile(kubeconfig, []byte(through), 0o600); err != nil {
-		return err
-	}
-	providers := []map[string]any{{"name": viaHAProxy, "kind": "haproxy", "haproxy": map[string]any{
-		"adminSocket": s.relays["admin"].address(), "masterSocket": s.relays["master"].address(),
-		"checkInterval": "1s", "connectTimeout": "1s", "minReloadInterval": "1s",
-	}}, {"name": viaAvi, "kind": "avi", "avi": s.avi.Settings(s.relays["avi"].address())},
-		{"name": viaBigIP, "kind": "bigip", "bigip": s.bigip.Settings(s.relays["bigip"].address())}}
-	pools := []map[string]any{
-		{"name": viaHAProxy, "ranges": []string{haproxyVIPs}, "providers": []string{viaHAProxy}},
-		{"name": viaBigIP, "ranges": []string{bigipVIPs}, "providers": []string{viaBigIP}},
-	}
-	return s.Lab.LoadBalancer().ConfigureLBSync(ctx,
-		"provider=", "providerName=", "kubeconfig="+kubeconfig, "providers="+text(providers), "addressPools="+text(pools),
-		"portRange="+portRange, "resync="+resync.String(), "drainLimit=20s", "guardHold=10s")
 }
 
 // text is a value as JSON, which YAML includes.
@@ -263,7 +218,12 @@ spec:
     metadata: {labels: {%[4]s}}
     spec:
       readinessGates: [%[5]s]
-%[6]s`, w.name, namespace, w.replicas, labels, w.gates, indent(podSpec, "      "))
+%[6]s---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: %[1]s, namespace: %[2]s}
+spec: {minAvailable: %[7]d, selector: {matchLabels: {app: %[1]s}}}
+`, w.name, namespace, w.replicas, labels, w.gates, indent(podSpec, "      "), w.replicas-1)
 }
 
 const podSpec = `terminationGracePeriodSeconds: 15

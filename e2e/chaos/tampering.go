@@ -94,13 +94,13 @@ func annotationEdit(ctx context.Context, s *site, random *rand.Rand) (budget, er
 // drift deletes a member on every load balancer, as an operator might; the next look at it puts that right. What an operator only disables stays so.
 func drift(ctx context.Context, s *site, random *rand.Rand) (budget, error) {
 	b := budget{"the members", ofServices("web", "dns-avi", "dns-bigip"), udpPatience + 3*time.Second}
-	text, err := s.runtime(ctx, "show servers state")
+	all, err := s.servers(ctx, s.Lab.LoadBalancer())
 	if err != nil {
 		return b, err
 	}
 	var servers []string
-	for line := range strings.Lines(text) {
-		if f := strings.Fields(line); len(f) > columnPort && strings.HasPrefix(f[columnBackend], "npl_b_chaos_web_") && f[columnAdmin] == "0" {
+	for _, of := range all {
+		if f := of.fields; of.service == "web" && f[columnAdmin] == "0" {
 			servers = append(servers, f[columnBackend]+"/"+f[columnServer])
 		}
 	}
@@ -108,14 +108,14 @@ func drift(ctx context.Context, s *site, random *rand.Rand) (budget, error) {
 		return b, errors.New("HAProxy has no server of web")
 	}
 	server := pick(random, servers)
-	if _, err := s.runtime(ctx, "set server "+server+" state maint"); err != nil {
+	if _, err := runtime(ctx, s.Lab.LoadBalancer(), "set server "+server+" state maint"); err != nil {
 		return b, err
 	}
 	err = poll(ctx, func() error { // it can be deleted once nobody is connected
-		if _, err := s.runtime(ctx, "shutdown sessions server "+server); err != nil {
+		if _, err := runtime(ctx, s.Lab.LoadBalancer(), "shutdown sessions server "+server); err != nil {
 			return err
 		}
-		answer, err := s.runtime(ctx, "del server "+server)
+		answer, err := runtime(ctx, s.Lab.LoadBalancer(), "del server "+server)
 		if err == nil && !strings.Contains(answer, "deleted") && !strings.Contains(answer, "No such server") {
 			err = fmt.Errorf("HAProxy: del server %s: %s", server, answer)
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/nplbridge/nplbridge/e2e/view"
 )
 
-// written counts what npl-agent and lbsync wrote to the API server since the last time, from its audit log. Events, Leases and ConfigMaps
+// written counts what npl-agent and each lbsync wrote to the API server since the last time, from its audit log. Events, Leases and ConfigMaps
 // (the watermarks) do not count: they say that a component lives.
 func (s *site) written() (map[string]int, error) {
 	file, err := os.Open(s.Lab.AuditLog())
@@ -35,8 +35,11 @@ func (s *site) written() (map[string]int, error) {
 		}
 		s.auditRead += int64(len(line))
 		var entry struct {
-			Stage, Verb    string
-			User           struct{ Username string }
+			Stage, Verb string
+			User        struct {
+				Username string
+				Extra    map[string][]string
+			}
 			ObjectRef      struct{ Resource, Name string }
 			ResponseStatus struct{ Code int }
 		}
@@ -48,9 +51,15 @@ func (s *site) written() (map[string]int, error) {
 			slices.Contains([]string{"events", "leases", "configmaps"}, entry.ObjectRef.Resource) {
 			continue
 		}
+		if place := s.tokens[strings.Join(entry.User.Extra["authentication.kubernetes.io/credential-id"], "")]; place != "" {
+			account = lbsyncOn(place)
+		}
 		counts[fmt.Sprintf("%s %s %s %s", account, entry.Verb, entry.ObjectRef.Resource, entry.ObjectRef.Name)]++
 	}
 }
+
+// lbsyncOn is what the lbsync of a place is called.
+func lbsyncOn(place string) string { return "lbsync on " + place }
 
 // state is everything that a restart must not change.
 type state struct {
@@ -64,30 +73,39 @@ func (s *site) state(ctx context.Context) (state, error) {
 	for _, p := range s.watch.list() {
 		now.annotations[p.Name] = p.Annotations[npl.Annotation]
 	}
-	servers, err := s.runtime(ctx, "show servers state")
-	if err != nil {
-		return now, err
-	}
-	for line := range strings.Lines(servers) {
-		f := strings.Fields(line)
-		if len(f) <= columnPort || removed(f) {
-			continue // it is deleted when nobody is connected any more, restart or not
+	for _, b := range s.Lab.LoadBalancers() {
+		servers, err := runtime(ctx, b, "show servers state")
+		if err != nil {
+			return now, err
 		}
-		now.servers += strings.Join([]string{f[columnBackend], f[columnServer], f[columnAddress], f[columnPort], f[columnAdmin], f[columnWeight]}, " ") + "\n"
+		for line := range strings.Lines(servers) {
+			f := strings.Fields(line)
+			if len(f) <= columnPort || removed(f) {
+				continue // it is deleted when nobody is connected any more, restart or not
+			}
+			now.servers += strings.Join([]string{b.Place(), f[columnBackend], f[columnServer], f[columnAddress], f[columnPort], f[columnAdmin], f[columnWeight]}, " ") + "\n"
+		}
 	}
+	var err error
+	now.remote, err = s.remoteChanges()
+	return now, err
+}
+
+// remoteChanges counts the changing calls that the simulators were sent.
+func (s *site) remoteChanges() (n int, err error) {
 	for _, simulator := range []interface{ Log() (string, error) }{s.avi, s.bigip} {
 		log, err := simulator.Log()
 		if err != nil {
-			return now, err
+			return n, err
 		}
 		for line := range strings.Lines(log) {
 			f := strings.Fields(line)
 			if len(f) == 4 && f[1] != "GET" && !strings.Contains(f[3], "login") && !strings.Contains(f[3], "authz") && !strings.Contains(f[3], "/sys/config") {
-				now.remote++
+				n++
 			}
 		}
 	}
-	return now, nil
+	return n, nil
 }
 
 // quiet waits until nobody of ours has written to the API server for a while, so that what is late is not blamed on a restart.

@@ -123,6 +123,7 @@ func (l *Lab) startControlPlane(ctx context.Context) error {
 		Addresses:  network.ControlPlane(),
 		APIService: network.APIService,
 		Services:   network.Services,
+		NodeGrace:  l.options.NodeGrace,
 	})
 	if err != nil {
 		return err

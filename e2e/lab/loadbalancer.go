@@ -179,6 +179,9 @@ func (b *LoadBalancer) configure(ctx context.Context, more map[string]any) error
 		"logFormat":      "console",
 	}
 	maps.Copy(b.settings, more)
+	if b.place != network.LoadBalancer {
+		b.settings["statusSocket"] = b.file("lbsync.sock") // the other one has the default, on the same file system
+	}
 	if b.half != nil {
 		if err := b.half.configure(b); err != nil {
 			return err

@@ -75,6 +75,7 @@ func (l *Lab) startNodes(ctx context.Context) error {
 			StateDir:    filepath.Join(workDir, "nodes", place.Name()),
 			ServiceHost: network.APIService.String(),
 			ServicePort: controlplane.Port,
+			Heartbeat:   l.options.NodeGrace / 10,
 			Log:         log,
 		})
 		if err != nil {

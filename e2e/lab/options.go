@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+	"time"
 
 	"github.com/nplbridge/nplbridge/e2e/lab/internal/network"
 )
@@ -34,6 +35,8 @@ type Options struct {
 	BridgeNetfilter bool
 	// ReusePodIPs gives new Pods the addresses that were freed last, as some Pod networks do.
 	ReusePodIPs bool
+	// NodeGrace is for how long a Node may say nothing before it counts as lost; 0 means Kubernetes' 50s. Nodes renew their Leases ten times as often.
+	NodeGrace time.Duration
 	// KubeProxy starts kube-proxy on every Node.
 	KubeProxy bool
 	// Programs are the programs to run; by default those that Contain has built.

@@ -121,9 +121,6 @@ func (h *half) configure(b *LoadBalancer) error {
 	maps.Copy(own, theirs)
 	page["haproxy"], page["kubeconfig"] = own, b.settings["kubeconfig"]
 	maps.Copy(b.settings, page)
-	if b.place != network.LoadBalancer {
-		b.settings["statusSocket"] = b.file("lbsync.sock") // the other one has the default, on the same file system
-	}
 	return nil
 }
 

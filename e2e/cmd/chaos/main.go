@@ -43,7 +43,10 @@ type flags struct {
 	script   string
 	shrink   int
 	small    bool
+	open     bool
 	going    bool
+
+	redispatch string
 }
 
 func command() *cobra.Command {
@@ -57,7 +60,7 @@ func command() *cobra.Command {
 		Short: "Break everything around nplbridge while clients check every answer",
 		Long: `chaos starts a lab with HAProxy, a simulated Avi Controller and a simulated BIG-IP, all driven by one lbsync, and clients that ask through
 each of them and straight at node ports. Then a script that the seed decides does one thing after the other; after each everything must come
-to rest. The invariants I1 to I6 are looked at all the time, I4 after every restart. It exits 0 only if all held.
+to rest. The invariants I1 to I7 are looked at all the time, I4 after every restart. It exits 0 only if all held.
 
 Without --duration each kind of action happens once.
 
@@ -69,8 +72,14 @@ Actions:
 		Args:          cobra.NoArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		RunE: func(*cobra.Command, []string) error {
-			o := chaos.Options{Seed: f.seed, Duration: f.duration, Small: f.small, KeepGoing: f.going, Out: os.Stdout}
+		RunE: func(c *cobra.Command, _ []string) error {
+			if f.redispatch != "on" && f.redispatch != "off" {
+				return fmt.Errorf("--redispatch=%s: use on or off", f.redispatch)
+			}
+			o := chaos.Options{Seed: f.seed, Duration: f.duration, Small: f.small, NoRedispatch: f.redispatch == "off", OpenPorts: f.open, KeepGoing: f.going, Out: os.Stdout}
+			if f.script == "" && !c.Flags().Changed("open-ports") {
+				o.OpenPorts = f.seed%2 == 1
+			}
 			if f.script != "" {
 				var err error
 				if o.Steps, err = script.Parse(f.script, chaos.ActionNames()); err != nil {
@@ -86,6 +95,8 @@ Actions:
 	c.Flags().StringVar(&f.script, "script", "", "`steps` to do instead, as a failed run prints them: rollout:1,agent-kill:2")
 	c.Flags().IntVar(&f.shrink, "shrink", 6, "after a failure, how many shorter scripts to try, to find the smallest one that fails")
 	c.Flags().BoolVar(&f.small, "small", false, "one Node with few Pods")
+	c.Flags().BoolVar(&f.open, "open-ports", false, "HAProxy listens before Services come (haproxy.openPorts); if not given, runs with an odd seed do")
+	c.Flags().StringVar(&f.redispatch, "redispatch", "on", "off takes away HAProxy's second tries, which lbsync otherwise configures")
 	c.Flags().BoolVar(&f.going, "keep-going", false, "go on after a failure")
 	c.AddCommand(mutants())
 	return c
@@ -119,7 +130,7 @@ func contained(f func(context.Context) error) int {
 
 // run makes a run, and after a failure looks for the smallest script that fails.
 func run(ctx context.Context, o chaos.Options, shrink int) error {
-	fmt.Printf("chaos with seed %d\n", o.Seed)
+	fmt.Printf("chaos %swith seed %d\n", o.Flags(), o.Seed)
 	report, err := chaos.Run(ctx, o)
 	if err != nil {
 		return err
@@ -142,7 +153,7 @@ func run(ctx context.Context, o chaos.Options, shrink int) error {
 			fmt.Printf("  it fails, too: %s\n", headline)
 			return true
 		})
-		fmt.Printf("the smallest reproduction found: go run ./e2e/cmd/chaos --script %s\n", script.Format(smallest))
+		fmt.Printf("the smallest reproduction found: go run ./e2e/cmd/chaos %s--script %s\n", o.Flags(), script.Format(smallest))
 	}
 	return errors.New("not everything held, see above")
 }

@@ -56,7 +56,7 @@ func (c *ControlPlane) apiServerArgs() []string {
 }
 
 func (c *ControlPlane) controllerManagerArgs() []string {
-	return []string{
+	args := []string{
 		"--kubeconfig=" + c.file("kube-controller-manager.kubeconfig"),
 		"--secure-port=0",
 		"--leader-elect=false",
@@ -67,6 +67,10 @@ func (c *ControlPlane) controllerManagerArgs() []string {
 		"--kube-api-qps=300",
 		"--kube-api-burst=600",
 	}
+	if c.cfg.NodeGrace > 0 {
+		args = append(args, "--node-monitor-grace-period="+c.cfg.NodeGrace.String())
+	}
+	return args
 }
 
 func (c *ControlPlane) schedulerArgs() []string {

@@ -34,6 +34,7 @@ type Config struct {
 	Addresses  []netip.Addr // of kube-apiserver, the one to advertise first
 	APIService netip.Addr   // ClusterIP of default/kubernetes
 	Services   []netip.Prefix
+	NodeGrace  time.Duration // for how long a Node may be silent before it counts as lost; 0 means 50s
 }
 
 // ControlPlane is a control plane that was started.

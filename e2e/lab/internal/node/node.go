@@ -37,7 +37,7 @@ type Node struct {
 	events  record.EventRecorder
 	boot    string // as if the machine had booted when this Node was made
 
-	paused     atomic.Bool   // no heartbeats
+	paused     atomic.Bool   // no heartbeats, and no word of Pods
 	resumed    chan struct{} // heartbeats were switched on again
 	sayOneUser sync.Once
 
@@ -185,13 +185,18 @@ func (n *Node) imageID(image string) string {
 	return "file://" + path
 }
 
-// PauseHeartbeats stops the Node from renewing its Lease and reporting its status, or lets it go on, at once. Its Pods
+// PauseHeartbeats stops the Node from renewing its Lease and reporting its status and that of its Pods, or lets it go on, at once. Its Pods
 // are not touched: to everyone else the Node looks lost.
 func (n *Node) PauseHeartbeats(paused bool) {
 	if n.paused.Swap(paused) && !paused {
 		select {
 		case n.resumed <- struct{}{}:
 		default:
+		}
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		for _, w := range n.workers {
+			w.post(func() {}) // a step, and with it a report
 		}
 	}
 }

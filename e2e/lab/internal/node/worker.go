@@ -242,8 +242,11 @@ func (w *worker) cleanUp() {
 	}
 }
 
-// publish reports how the Pod is.
+// publish reports how the Pod is, unless the Node is to look lost.
 func (w *worker) publish() {
+	if w.node.paused.Load() {
+		return
+	}
 	facts := lifecycle.Facts{
 		HostIPs: w.node.cfg.hostIPs(), StartTime: w.start, Sandbox: w.sandbox != nil, Initialized: w.initialized,
 		Stopped: w.finished, ImageID: w.node.imageID,
