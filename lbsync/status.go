@@ -211,6 +211,7 @@ func (s *Syncer) whyNot(o *corev1.Service) string {
 // addPorts adds what the load balancers have of the Service, in the order of port, protocol and configuration, and the Pods that are
 // not Enabled members of all of it.
 func (s *Syncer) addPorts(out *document.Service, view inventory.View, reports map[string]loop.Report) {
+	gone := deselected(view)
 	nodes := map[string]int{} // Enabled members, by Pod UID
 	pools := 0
 	for _, b := range s.balancers {
@@ -219,7 +220,7 @@ func (s *Syncer) addPorts(out *document.Service, view inventory.View, reports ma
 			continue
 		}
 		for _, p := range r.Ports {
-			port := portStatus(b.name, view, r, p)
+			port := portStatus(b.name, view, gone, r, p)
 			out.Ports = append(out.Ports, port)
 			if !port.Unserved {
 				pools++
@@ -246,7 +247,7 @@ func (s *Syncer) addPorts(out *document.Service, view inventory.View, reports ma
 	}
 }
 
-func portStatus(name string, view inventory.View, r loop.Report, p loop.PortReport) document.Port {
+func portStatus(name string, view inventory.View, gone func(providers.Member) bool, r loop.Report, p loop.PortReport) document.Port {
 	out := document.Port{
 		Port: p.Key.Port, Protocol: string(p.Key.Protocol), Provider: name, Target: targetPort(view.Service, p.Key),
 		Programmed: p.Programmed, Problem: p.Problem, ProblemKind: string(p.Kind), Cannot: p.Cannot, Unserved: p.Unsupported,
@@ -266,7 +267,9 @@ func portStatus(name string, view inventory.View, r loop.Report, p loop.PortRepo
 			continue
 		}
 		for _, m := range pool.Members {
-			out.Members = append(out.Members, memberStatus(m, r.Health[p.Key]))
+			member := memberStatus(m, r.Health[p.Key])
+			member.Deselected = gone(m)
+			out.Members = append(out.Members, member)
 		}
 	}
 	for _, f := range r.Refusals {
@@ -275,6 +278,17 @@ func portStatus(name string, view inventory.View, r loop.Report, p loop.PortRepo
 		}
 	}
 	return out
+}
+
+// deselected tells which members are of Pods that the Service does not select. A Node's name is not like theirs.
+func deselected(view inventory.View) func(providers.Member) bool {
+	selected := make(map[string]bool, len(view.Endpoints))
+	for _, e := range view.Endpoints {
+		selected[e.Pod.UID] = true
+	}
+	return func(m providers.Member) bool {
+		return view.Service.Ours() && !selected[m.UID] && strings.Contains(m.Name, "/")
+	}
 }
 
 func memberStatus(m providers.Member, known map[providers.MemberID]providers.MemberStatus) document.Member {

@@ -152,6 +152,7 @@ type Member struct {
 	Health      string `json:"health,omitempty"`      // Up or Down; empty while unknown
 	Connections *int   `json:"connections,omitempty"` // while known
 	Blocked     bool   `json:"blocked,omitempty"`     // an operator disabled it on the load balancer
+	Deselected  bool   `json:"deselected,omitempty"`  // the Service does not select its Pod any more
 }
 
 // Refusal is one Pod that is not a member, or not as it could be.

@@ -184,6 +184,12 @@ func TestFirstBrokenLink(t *testing.T) {
 			},
 			want: "waiting member: shop/web-1 at 192.0.2.11:61000 takes no new connections and leaves when it has none, 3 connections: its Pod is being deleted",
 		},
+		"draining, and not selected": {
+			edit: func(_ *document.Document, _ *document.Service, p *document.Port) {
+				p.Members[0].State, p.Members[0].Deselected = "Draining", true
+			},
+			want: "waiting member: shop/web-1 at 192.0.2.11:61000 takes no new connections and leaves when it has none: the Service does not select its Pod any more",
+		},
 		"monitor says down": {
 			edit: func(_ *document.Document, _ *document.Service, p *document.Port) {
 				p.Members = p.Members[:1]

@@ -152,6 +152,8 @@ func (c *Chain) outside(s document.Service, pod document.Pod, lost Level) {
 func why(s document.Service, m document.Member) string {
 	i := slices.IndexFunc(s.Pods, func(p document.Pod) bool { return p.UID == m.PodUID })
 	switch {
+	case m.Deselected:
+		return "the Service does not select its Pod any more"
 	case i < 0:
 		return "it is not wanted any more, or its Node drains"
 	case s.Pods[i].Terminating:

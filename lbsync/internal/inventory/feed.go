@@ -12,13 +12,14 @@ type Feed struct {
 	*Index
 	dirty  map[model.ServiceKey]time.Time
 	wakeUp chan struct{}
+	followed
 }
 
 // Feed returns a new Feed; every Service that is there already is dirty in it.
 func (x *Index) Feed(now time.Time) *Feed {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	f := &Feed{Index: x, dirty: map[model.ServiceKey]time.Time{}, wakeUp: make(chan struct{}, 1)}
+	f := &Feed{Index: x, dirty: map[model.ServiceKey]time.Time{}, wakeUp: make(chan struct{}, 1), followed: newFollowed()}
 	x.feeds = append(x.feeds, f)
 	for key := range x.services {
 		f.touch(key, now)

@@ -165,6 +165,14 @@ func (x *Index) touchGroup(g *group, now time.Time) {
 	}
 }
 
+// touchPod makes dirty who selects the Pod, and who follows it.
+func (x *Index) touchPod(p *pod, now time.Time) {
+	x.touchGroup(p.group, now)
+	for _, f := range x.feeds {
+		f.touchAll(f.ofPod[p.UID], now)
+	}
+}
+
 // addresses returns the VIPs of a Service on all load balancers.
 func (s *service) addresses() set[netip.Addr] {
 	out := set[netip.Addr]{}
@@ -262,7 +270,7 @@ func (x *Index) forgetHosts(now time.Time) {
 func (x *Index) touchHost(h *host, now time.Time) {
 	for p := range h.pods {
 		x.claim(p, now)
-		x.touchGroup(p.group, now)
+		x.touchPod(p, now)
 	}
 }
 

@@ -33,7 +33,7 @@ func (x *Index) setPod(record *model.Pod, now time.Time) (gated bool) {
 		if reflect.DeepEqual(p.Pod, record) {
 			return gated
 		}
-		x.touchGroup(p.group, now)
+		x.touchPod(p, now)
 		x.move(p, g, h)
 		delete(x.byUID, p.UID)
 		p.Pod = record
@@ -43,7 +43,7 @@ func (x *Index) setPod(record *model.Pod, now time.Time) (gated bool) {
 	h.malformed.is(p, p.Malformed != "")
 	x.gated.is(p, p.Gated)
 	x.claim(p, now)
-	x.touchGroup(g, now)
+	x.touchPod(p, now)
 	return gated || p.Gated
 }
 
@@ -90,7 +90,7 @@ func (x *Index) deletePod(key PodKey, seen bool, now time.Time) (gated bool) {
 	if p == nil {
 		return false
 	}
-	x.touchGroup(p.group, now)
+	x.touchPod(p, now)
 	x.removePod(key, p, now)
 	if !seen {
 		x.lost.add(p.UID, now)
@@ -166,6 +166,9 @@ func (x *Index) entitle(p *pod, claims []model.Claim, now time.Time) {
 
 func (x *Index) touchClaimants(c model.Claim, now time.Time) {
 	for p := range x.claims.of(c) {
-		x.touchGroup(p.group, now)
+		x.touchPod(p, now)
+	}
+	for _, f := range x.feeds {
+		f.touchAll(f.ofClaim[c], now)
 	}
 }

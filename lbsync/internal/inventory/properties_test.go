@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/nplbridge/nplbridge/agent/npl"
 	"github.com/nplbridge/nplbridge/lbsync/internal/annotations"
 	"github.com/nplbridge/nplbridge/lbsync/internal/model"
 )
@@ -23,6 +24,7 @@ type cluster struct {
 	nodes    map[string]*model.Node
 	gone     map[string]bool       // Nodes that were seen to go
 	fates    map[string]model.Fate // of every Pod there ever was, by UID
+	followed map[string][]Member   // by Services that do not select them
 }
 
 // views renders what the model is told of each Service.
@@ -34,15 +36,7 @@ func (c *cluster) views() map[string]string {
 			if !s.Ours() || !matches(s.Selector, p.Labels) {
 				continue
 			}
-			line := fmt.Sprintf("%s %v %t %t %v", p.ID(), p.Mappings, p.Gated, c.gone[p.Node], unlabelled(c.nodes[p.Node]))
-			for _, claim := range model.Claims(p, c.nodes[p.Node]) {
-				for _, other := range slices.Sorted(maps.Keys(c.pods)) {
-					if o := c.pods[other]; o.UID != p.UID && slices.Contains(model.Claims(o, c.nodes[o.Node]), claim) {
-						line += " contested by " + o.ID()
-					}
-				}
-			}
-			lines = append(lines, line)
+			lines = append(lines, c.line(p))
 		}
 		slices.Sort(lines)
 		if s.Ours() && s.Source == annotations.NodePort {
@@ -55,9 +49,89 @@ func (c *cluster) views() map[string]string {
 	return out
 }
 
-// selecting returns the Services of ours that select any of the Pods.
-func (c *cluster) selecting(pods ...*model.Pod) set[string] {
+// line renders what the model is told of a Pod.
+func (c *cluster) line(p *model.Pod) string {
+	line := fmt.Sprintf("%s %s %v %t %t %v", p.ID(), p.UID, p.Mappings, p.Gated, c.gone[p.Node], unlabelled(c.nodes[p.Node]))
+	for _, claim := range model.Claims(p, c.nodes[p.Node]) {
+		line += c.claimed(claim, p.UID)
+	}
+	return line
+}
+
+// claimed renders who claims an address, other than the Pod with the UID.
+func (c *cluster) claimed(claim model.Claim, uid string) (line string) {
+	for _, other := range slices.Sorted(maps.Keys(c.pods)) {
+		if o := c.pods[other]; o.UID != uid && slices.Contains(model.Claims(o, c.nodes[o.Node]), claim) {
+			line += " contested by " + o.ID()
+		}
+	}
+	return line
+}
+
+// follow has every Service follow members of some Pods, whether it selects them or not, and compares what it is told of those.
+func (c *cluster) follow(t *rapid.T, x *Feed) {
+	c.followed = map[string][]Member{}
+	for _, name := range slices.Sorted(maps.Keys(c.services)) {
+		var members []Member
+		var want, got []string
+		for _, pod := range slices.Sorted(maps.Keys(c.pods)) {
+			p := c.pods[pod]
+			if !rapid.Bool().Draw(t, name+" has a member of "+pod) {
+				continue
+			}
+			at := p.Mappings[0]
+			m := Member{p.UID, model.Claim{Address: netip.AddrPortFrom(at.NodeIP, at.NodePort), Protocol: at.Protocol}}
+			members = append(members, m, Member{"nobody", m.Claim})
+			if s := c.services[name]; s.Ours() && !matches(s.Selector, p.Labels) {
+				c.followed[name] = append(c.followed[name], m)
+				want = append(want, c.line(p))
+			}
+		}
+		v, _ := x.Follow(model.ServiceKey{Namespace: "shop", Name: name}, slices.Values(members), now)
+		for _, d := range v.Deselected {
+			got = append(got, x.line(d.Endpoint))
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("%s follows %q, want %q", name, got, want)
+		}
+	}
+}
+
+// tracks renders what concerns a Service of what it follows, though it does not select it.
+func (c *cluster) tracks(service string) string {
+	var lines []string
+	for _, m := range c.followed[service] {
+		line := "gone"
+		for _, p := range c.pods {
+			if p.UID == m.UID {
+				line = c.line(p)
+			}
+		}
+		lines = append(lines, line, c.claimed(m.Claim, m.UID))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// following returns the Services that follow any of the Pods, or what any of them claims.
+func (c *cluster) following(pods ...*model.Pod) set[string] {
 	out := set[string]{}
+	for name, members := range c.followed {
+		for _, m := range members {
+			for _, p := range pods {
+				if p != nil && (p.UID == m.UID || slices.ContainsFunc(p.Mappings, func(n npl.Mapping) bool {
+					return m.Claim == model.Claim{Address: netip.AddrPortFrom(n.NodeIP, n.NodePort), Protocol: n.Protocol}
+				})) {
+					out.add(name)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// selecting returns the Services of ours that select any of the Pods, or follow them.
+func (c *cluster) selecting(pods ...*model.Pod) set[string] {
+	out := c.following(pods...)
 	for name, s := range c.services {
 		for _, p := range pods {
 			if p != nil && s.Ours() && matches(s.Selector, p.Labels) {
@@ -78,19 +152,24 @@ func unlabelled(n *model.Node) string {
 	return fmt.Sprint(out)
 }
 
+// line renders what the model is told of a Pod.
+func (x *Index) line(e model.Endpoint) string {
+	line := fmt.Sprintf("%s %s %v %t %t %v", e.Pod.ID(), e.Pod.UID, e.Pod.Mappings, e.Pod.Gated, e.NodeGone, unlabelled(e.Node))
+	for _, c := range model.Claims(e.Pod, e.Node) {
+		for _, o := range x.Claimants(c, e.Pod.UID) {
+			line += " contested by " + o
+		}
+	}
+	return line
+}
+
 func indexed(x *Index) map[string]string {
 	out := map[string]string{}
 	for _, key := range x.Keys() {
 		v, _ := x.View(key)
 		var lines []string
 		for _, e := range v.Endpoints {
-			line := fmt.Sprintf("%s %v %t %t %v", e.Pod.ID(), e.Pod.Mappings, e.Pod.Gated, e.NodeGone, unlabelled(e.Node))
-			for _, c := range model.Claims(e.Pod, e.Node) {
-				for _, o := range x.Claimants(c, e.Pod.UID) {
-					line += " contested by " + o
-				}
-			}
-			lines = append(lines, line)
+			lines = append(lines, x.line(e))
 		}
 		for _, n := range v.Nodes {
 			lines = append(lines, fmt.Sprint(*n))
@@ -101,11 +180,11 @@ func indexed(x *Index) map[string]string {
 }
 
 // The Index against a naive one, fed like a reflector does: after any event or list every View is the same; the Services whose View
-// changed are dirty, and of the others only those that select a Pod which changed, or is on a Node that did (I8).
+// changed are dirty, and of the others only those that select or follow a Pod which changed, or is on a Node that did (I8).
 func TestIndexProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x := NewIndex().Feed(now)
-		c := &cluster{map[string]model.Service{}, map[string]*model.Pod{}, map[string]*model.Node{}, map[string]bool{}, map[string]model.Fate{}}
+		c := &cluster{map[string]model.Service{}, map[string]*model.Pod{}, map[string]*model.Node{}, map[string]bool{}, map[string]model.Fate{}, nil}
 		pods, nodes := podTarget{x.Index, fixed(now), func(PodKey) {}}, nodeTarget{x.Index, fixed(now)}
 		if rapid.Bool().Draw(t, "all labels hash alike") {
 			x.groups.hash = func(string, map[string]string) uint64 { return 0 }
@@ -249,7 +328,11 @@ func TestIndexProperties(t *testing.T) {
 		}
 		names := rapid.SampledFrom(slices.Sorted(maps.Keys(steps)))
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
-			before := c.views()
+			c.follow(t, x)
+			before, tracked := c.views(), map[string]string{}
+			for service := range c.services {
+				tracked[service] = c.tracks(service)
+			}
 			x.TakeDirty()
 			name := names.Draw(t, "step")
 			maybe := steps[name]()
@@ -264,9 +347,11 @@ func TestIndexProperties(t *testing.T) {
 				_, may := maybe[service]
 				s := c.services[service]
 				switch changed := !had || old != view; {
+				case c.tracks(service) != tracked[service] && !is && had && s.Ours():
+					t.Fatalf("%q changed what %s follows from\n%s\nto\n%s\nand it is not dirty", name, service, tracked[service], c.tracks(service))
 				case changed && !is && (s.Ours() || s.Admitted):
 					t.Fatalf("%q changed %s from\n%s\nto\n%s\nand it is not dirty", name, service, old, view)
-				case !changed && is && !may:
+				case !changed && is && !may && c.tracks(service) == tracked[service]:
 					t.Fatalf("%q made %s dirty, which stayed\n%s", name, service, view)
 				}
 			}
@@ -299,8 +384,12 @@ func TestIndexProperties(t *testing.T) {
 			x.DeleteService(model.ServiceKey{Namespace: "shop", Name: name}, true, later)
 		}
 		podTarget{x.Index, fixed(later), nil}.reached(next())
+		for _, name := range []string{"s1", "s2", "s3"} {
+			x.Follow(model.ServiceKey{Namespace: "shop", Name: name}, slices.Values([]Member{}), later)
+		}
 		left := len(x.services) + len(x.pods) + len(x.hosts) + len(x.bySelector) + len(x.groups.byHash) + len(x.groups.in) + len(x.byUID) + len(x.gated) +
-			len(x.claims.one) + len(x.claims.more) + len(x.vips.one) + len(x.vips.more) + len(x.ofNodes) + len(x.lost.at)
+			len(x.claims.one) + len(x.claims.more) + len(x.vips.one) + len(x.vips.more) + len(x.ofNodes) + len(x.lost.at) +
+			len(x.by) + len(x.ofPod) + len(x.ofClaim)
 		if s, p, n := x.Counts(); left+s+p+n > 0 {
 			t.Fatalf("left: %+v", x.Index)
 		}

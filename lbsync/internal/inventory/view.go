@@ -14,12 +14,18 @@ type View struct {
 	Service   model.Service
 	Endpoints []model.Endpoint // sorted by name; none of a Service that is not ours
 	Nodes     []*model.Node    // all, sorted by name; only of a Service of ours whose Source is NodePort
+	// Deselected are the Pods that it follows, see Feed.Follow; sorted by name.
+	Deselected []model.Deselected
 }
 
 // View returns the Service; ok is false when there is none.
 func (x *Index) View(key model.ServiceKey) (v View, ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	return x.view(key)
+}
+
+func (x *Index) view(key model.ServiceKey) (v View, ok bool) {
 	s := x.services[key]
 	if s == nil {
 		return View{}, false
@@ -36,11 +42,15 @@ func (x *Index) View(key model.ServiceKey) (v View, ok bool) {
 	v.Endpoints = make([]model.Endpoint, 0, n)
 	for g := range s.groups {
 		for p := range g.pods {
-			v.Endpoints = append(v.Endpoints, model.Endpoint{Pod: p.Pod, Node: p.host.known(), NodeGone: !p.host.goneAt.IsZero()})
+			v.Endpoints = append(v.Endpoints, p.endpoint())
 		}
 	}
 	slices.SortFunc(v.Endpoints, func(a, b model.Endpoint) int { return cmp.Compare(a.Pod.Name, b.Pod.Name) })
 	return v, true
+}
+
+func (p *pod) endpoint() model.Endpoint {
+	return model.Endpoint{Pod: p.Pod, Node: p.host.known(), NodeGone: !p.host.goneAt.IsZero()}
 }
 
 // uncontested drops the VIPs that an older Service has, too: whoever may edit annotations must not get traffic that way.

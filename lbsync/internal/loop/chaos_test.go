@@ -206,7 +206,10 @@ func (c *chaos) setService(name string, edit ...func(*model.Service)) {
 }
 
 func (c *chaos) setPod(app string, n int, edit ...func(*model.Pod)) {
-	p := aPod(app, n, edit...)
+	c.enter(aPod(app, n, edit...))
+}
+
+func (c *chaos) enter(p *model.Pod) {
 	c.withdraw(p.ID(), p)
 	c.pods[p.ID()] = p
 	c.event(func(x *inventory.Feed, now time.Time) { x.SetPod(p, now) })
@@ -274,6 +277,7 @@ func (c *chaos) makeSteps() {
 			other := app()
 			c.setPod(app(), number(), func(p *model.Pod) { p.Labels = map[string]string{"app": other} })
 		},
+		"pod is relabelled": c.relabel, "pod is relabelled again": c.relabel,
 		"pod without annotation": func() { c.setPod(app(), number(), func(p *model.Pod) { p.Mappings = nil }) },
 		"terminating pod":        func() { c.setPod(app(), number(), c.terminating) },
 		"malformed pod": func() {
@@ -311,6 +315,14 @@ func (c *chaos) makeSteps() {
 		"deliver": func() { c.deliver(rapid.IntRange(1, 5).Draw(c.rt, "events")) },
 		"all":     func() { c.deliver(len(c.history)) },
 	}
+}
+
+// relabel takes a Pod out of one Service, and into another, and leaves it what it has.
+func (c *chaos) relabel() {
+	names := slices.Sorted(maps.Keys(c.pods))
+	p := *c.pods[rapid.SampledFrom(names).Draw(c.rt, "pod")]
+	p.Labels = map[string]string{"app": rapid.SampledFrom([]string{"a", "b", "c", "nobody"}).Draw(c.rt, "label")}
+	c.enter(&p)
 }
 
 // land has the load balancer get what was on its way.

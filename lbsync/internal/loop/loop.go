@@ -4,6 +4,7 @@ package loop
 
 import (
 	"context"
+	"iter"
 	"net/netip"
 	"sync"
 	"time"
@@ -22,6 +23,8 @@ type Source interface {
 	Dirty() <-chan struct{}
 	TakeDirty() (dirty map[model.ServiceKey]time.Time, seen string)
 	View(model.ServiceKey) (inventory.View, bool)
+	// Follow is View with the Pods of members that the Service does not select; what happens to them makes it dirty until the next call.
+	Follow(key model.ServiceKey, members iter.Seq[inventory.Member], now time.Time) (inventory.View, bool)
 	Keys() []model.ServiceKey
 	Claimants(c model.Claim, podUID string) []string
 	Fate(podUID string) model.Fate

@@ -2,10 +2,12 @@ package loop
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 	"time"
 
+	"github.com/nplbridge/nplbridge/lbsync/internal/inventory"
 	"github.com/nplbridge/nplbridge/lbsync/internal/model"
 	"github.com/nplbridge/nplbridge/lbsync/internal/plan"
 	"github.com/nplbridge/nplbridge/providers"
@@ -145,6 +147,24 @@ func (p picture) acknowledge(c providers.Changes, confirmed func(providers.Key) 
 		service := model.ServiceKeyOf(key)
 		if h := p[service]; h != nil && len(h.pools) == 0 && len(h.virtual) == 0 {
 			delete(p, service)
+		}
+	}
+}
+
+// members yields what the pools of the Service have.
+func (p picture) members(key model.ServiceKey) iter.Seq[inventory.Member] {
+	return func(yield func(inventory.Member) bool) {
+		h := p[key]
+		if h == nil {
+			return
+		}
+		for _, pool := range h.pools {
+			protocol := protocolOf(pool.Key)
+			for _, m := range pool.Members {
+				if !yield(inventory.Member{UID: m.UID, Claim: model.Claim{Address: m.Address, Protocol: protocol}}) {
+					return
+				}
+			}
 		}
 	}
 }

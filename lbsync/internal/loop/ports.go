@@ -21,6 +21,11 @@ import (
 // A member is safe to pass over as long as its Pod is an endpoint of its Service and lists its node port: then whatever happens to the
 // annotation or to the Pod makes that Service dirty. Every other member's node port is held, whether it is withdrawn by now or not, and
 // so is each that a call may have brought which nobody answered.
+//
+// That is why the member of a Pod which an edit took out of the Service may drain (I3): the Pod is no endpoint any more, so from the very
+// cycle that takes up the edit its node port is held, until the load balancer has acknowledged that it let go. Whatever is seen of that Pod
+// meanwhile, its deletion included, may be passed over: no npl-agent gives a held port away, and what is held and what is seen are told
+// together. That the member then leaves soon, and not only when its time is over, is due to Source.Follow, and nothing rests on it.
 type ports struct {
 	touched  map[model.ServiceKey]bool
 	of       map[model.ServiceKey]serviceHoldings

@@ -71,7 +71,7 @@ func (l *Loop) work(ctx context.Context) {
 // plan works out what a Service wants, and the changes to make now.
 func (l *Loop) plan(key model.ServiceKey, now time.Time) (providers.Changes, outcome) {
 	s := l.service(key)
-	view, exists := l.source.View(key)
+	view, exists := l.source.Follow(key, l.picture.members(key), now)
 	out := outcome{exists: exists, seen: l.seen, kept: map[providers.Key]bool{}, guarded: map[providers.Key]int{}}
 	if exists {
 		out.Output = l.build(key, view, now)
@@ -96,7 +96,7 @@ func (l *Loop) plan(key model.ServiceKey, now time.Time) (providers.Changes, out
 
 func (l *Loop) build(key model.ServiceKey, view inventory.View, now time.Time) model.Output {
 	in := model.Input{
-		Instance: l.cfg.Instance, Service: view.Service, Endpoints: view.Endpoints, Nodes: view.Nodes,
+		Instance: l.cfg.Instance, Service: view.Service, Endpoints: view.Endpoints, Deselected: view.Deselected, Nodes: view.Nodes,
 		Claimants: l.source.Claimants, Occupants: func(address netip.AddrPort, protocol providers.Protocol, podUID string) []providers.Key {
 			return l.occupants.of(key, address, protocol, podUID)
 		},

@@ -72,7 +72,7 @@ func (b *builder) formerStanding(m providers.Member) (_ standing, ok bool) {
 		}
 	}
 	for _, w := range e.Pod.Withdrawn {
-		until := w.At.Add(min(WithdrawGrace, b.limit))
+		until := w.At.Add(b.grace())
 		if b.leadsTo(w.Mapping, target) && addrPort(w.Mapping) == m.Address && b.in.Now.Before(until) {
 			s := standing{spare: noSpare, until: until}
 			if e.Pod.Ready {

@@ -17,7 +17,9 @@ type Input struct {
 	Instance  string // of the provider
 	Service   Service
 	Endpoints []Endpoint // the Pods it selects
-	Nodes     []*Node    // all there are; only read where Nodes are members
+	// Deselected are Pods that it does not select, and that members of its current pools belong to. What happens to them must have it built again.
+	Deselected []Deselected
+	Nodes      []*Node // all there are; only read where Nodes are members
 
 	// Claimants returns the Pods, as "namespace/name", other than the one with podUID, that rightfully claim c.
 	Claimants func(c Claim, podUID string) []string
@@ -200,6 +202,7 @@ func (b *builder) build() []providers.Member {
 		b.endpoints()
 	}
 	b.former()
+	b.deselected()
 	b.fallBack()
 	b.lose()
 	return b.fit(b.unique())

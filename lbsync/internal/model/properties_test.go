@@ -51,10 +51,23 @@ func drawWorld(t *rapid.T) *world {
 			w.claims[c] = append(w.claims[c], e.Pod)
 		}
 	}
+	for n := range rapid.IntRange(0, 3).Draw(t, "Pods that are not selected") {
+		e := Endpoint{Pod: drawPod(t, 7+n, n), NodeGone: gone[n]}
+		if at := slices.IndexFunc(w.Nodes, func(n *Node) bool { return n.Name == e.Pod.Node }); at >= 0 && !seldom(t, "Node not known") {
+			e.Node = w.Nodes[at]
+		}
+		w.Deselected = append(w.Deselected, Deselected{e, now.Add(-ages.Draw(t, "not selected for"))})
+		for _, c := range Claims(e.Pod, e.Node) {
+			w.claims[c] = append(w.claims[c], e.Pod)
+		}
+	}
 	w.drawLoadBalancer(t)
 	fates := map[string]Fate{}
 	for n := 7; n < 10; n++ {
 		fates[fmt.Sprintf("u%d", n)] = rapid.SampledFrom([]Fate{Gone, Present, Lost}).Draw(t, "fate")
+	}
+	for _, d := range w.Deselected {
+		fates[d.Pod.UID] = Present
 	}
 	since := now.Add(-ages.Draw(t, "draining for"))
 	w.DrainingSince = func(providers.Key, providers.MemberID) time.Time { return since }
@@ -101,7 +114,11 @@ func (w *world) drawLoadBalancer(t *rapid.T) {
 		candidates[netip.AddrPortFrom(machine(n).Internal[0], nodePort)] = machine(n).UID
 		candidates[netip.AddrPortFrom(machine(n).Internal[0], uint16(61000+n))] = fmt.Sprintf("u%d", 7+n) // Pods that are not selected
 	}
-	for _, e := range w.Endpoints {
+	all := slices.Clone(w.Endpoints)
+	for _, d := range w.Deselected {
+		all = append(all, d.Endpoint)
+	}
+	for _, e := range all {
 		candidates[netip.AddrPortFrom(e.Pod.IPs[0], 8080)] = e.Pod.UID
 		for _, m := range e.Pod.Mappings {
 			candidates[addrPort(m)] = e.Pod.UID
@@ -186,7 +203,7 @@ func (w *world) sound(t *rapid.T, out Output) {
 		at := slices.IndexFunc(w.Endpoints, func(e Endpoint) bool { return e.Pod.UID == m.UID })
 		switch {
 		case at < 0 && m.UID[0] == 'u':
-			t.Fatalf("%s is a member and not selected", m.UID)
+			w.lingers(t, pool, m)
 		case at < 0:
 		case w.Endpoints[at].Pod.Finished || w.Endpoints[at].NodeGone:
 			t.Fatalf("%s is a member and gone", m.UID)
@@ -206,6 +223,35 @@ func (w *world) sound(t *rapid.T, out Output) {
 	}
 }
 
+// lingers checks that a member may be there though the Service does not select its Pod.
+func (w *world) lingers(t *rapid.T, pool providers.Pool, m providers.Member) {
+	at := slices.IndexFunc(w.Deselected, func(d Deselected) bool { return d.Pod.UID == m.UID })
+	if at < 0 {
+		t.Fatalf("%s is a member and not selected", m.UID)
+	}
+	d, p := w.Deselected[at], w.Deselected[at].Pod
+	leads := slices.ContainsFunc(p.Mappings, func(n npl.Mapping) bool { return addrPort(n) == m.Address }) ||
+		slices.ContainsFunc(p.Withdrawn, func(o Withdrawal) bool { return addrPort(o.Mapping) == m.Address && w.Now.Sub(o.At) < WithdrawGrace })
+	if w.Service.Source == annotations.ClusterIP {
+		leads = m.Address == netip.AddrPortFrom(p.IPs[0], 8080)
+	}
+	if !leads || p.Finished || d.NodeGone || w.Now.Sub(d.Since) >= WithdrawGrace {
+		t.Fatalf("%s is a member, not selected for %s, and its Pod is %+v on %v", m.Address, w.Now.Sub(d.Since), *p, d.Node)
+	}
+	if m.State != providers.Enabled {
+		return
+	}
+	was := slices.ContainsFunc(w.Current[key].Members, func(o providers.Member) bool { return o.ID() == m.ID() && o.State == providers.Enabled })
+	waits := slices.ContainsFunc(w.Endpoints, func(e Endpoint) bool { return !e.Pod.Finished && (e.Pod.Ready || w.Service.PublishNotReady) })
+	others := slices.ContainsFunc(enabledOf(pool), func(id providers.MemberID) bool {
+		return !slices.ContainsFunc(w.Deselected, func(d Deselected) bool { return d.Pod.UID == id.UID })
+	})
+	if !was || !waits || others || !p.Ready && !w.Service.PublishNotReady {
+		t.Fatalf("%s, which is not selected, takes connections: it did %t, somebody is waited for %t, others do %t, ready %t:\n%s",
+			m.Address, was, waits, others, p.Ready, providertest.Render(pool))
+	}
+}
+
 // Whatever the cluster and the load balancer are like: each answer is sound, the same whichever way round the Pods come, and building and
 // applying comes to rest.
 func TestBuildIsSoundAndSettles(t *testing.T) {
@@ -214,6 +260,8 @@ func TestBuildIsSoundAndSettles(t *testing.T) {
 		back := w.Input
 		back.Endpoints = slices.Clone(w.Endpoints)
 		slices.Reverse(back.Endpoints)
+		back.Deselected = slices.Clone(w.Deselected)
+		slices.Reverse(back.Deselected)
 		if a, b := Build(w.Input), Build(back); fmt.Sprint(a) != fmt.Sprint(b) {
 			t.Fatalf("the order of Pods matters:\n%v\n%v", a, b)
 		}

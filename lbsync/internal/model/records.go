@@ -102,9 +102,9 @@ type Withdrawal struct {
 	At      time.Time // when that was seen
 }
 
-// WithdrawGrace is how long the member of a mapping that was taken off a live Pod may stay. npl-agent keeps the rule for 30 s longer
-// than the annotation, so that connections can end, and so that a pool is not emptied by what is put right at once, such as an
-// annotation of the Service that was lost.
+// WithdrawGrace is how long the member of a mapping that was taken off a live Pod may stay, and that of a live Pod which the Service does not
+// select any more. npl-agent keeps the rule for 30 s longer than the annotation, so that connections can end, and so that a pool is not
+// emptied by what is put right at once, such as an annotation of the Service that was lost.
 const WithdrawGrace = 20 * time.Second
 
 // withdrawDrain is how much of that is left for the connections of a member that served because nothing better was there.
@@ -151,6 +151,12 @@ type Endpoint struct {
 	Pod      *Pod
 	Node     *Node
 	NodeGone bool // the deletion of the Node was seen; without it, a nil Node means only that it is not known
+}
+
+// Deselected is a Pod that a Service does not select although a member of it is in one of its pools.
+type Deselected struct {
+	Endpoint
+	Since time.Time // when that was first seen
 }
 
 // Fate is what became of a Pod that a member belongs to.

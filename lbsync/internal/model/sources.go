@@ -119,12 +119,12 @@ func (b *builder) withdrawn(e Endpoint, w Withdrawal) {
 		return
 	}
 	b.spoken[member.ID()] = true
-	until := w.At.Add(min(WithdrawGrace, b.limit))
+	until := w.At.Add(b.grace())
 	_, isThere := b.there[member.ID()]
 	if !isThere || !b.in.Now.Before(until) || e.Node != nil && !e.Node.Has(w.Mapping.NodeIP) || len(b.claimants(member.ID())) > 0 {
 		return
 	}
-	if spare := until.Add(-min(withdrawDrain, min(WithdrawGrace, b.limit)/4)); e.Pod.Ready && b.in.Now.Before(spare) {
+	if spare := until.Add(-min(withdrawDrain, b.grace()/4)); e.Pod.Ready && b.in.Now.Before(spare) {
 		b.spares[ofWithdrawn] = append(b.spares[ofWithdrawn], member)
 		b.wake = earlier(b.wake, spare)
 	}

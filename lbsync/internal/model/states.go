@@ -18,6 +18,7 @@ const (
 	onUnreadyNode                 // ready, as far as its Node could still say
 	ofFormerSource                // works, and the Service gets its members elsewhere now
 	ofWithdrawn                   // ready, but its mapping is no longer published
+	ofDeselected                  // ready, but the Service does not select its Pod any more
 	spareKinds
 	noSpare = spareKinds
 )
