@@ -217,10 +217,13 @@ func (s *Syncer) Run(ctx context.Context) error {
 	})
 }
 
-// Of one call to the provider. A remote one must be over before another candidate can hold the Lease, see lease.Fence; its settle is how
-// long a call of the holder before us may be on its way.
+// Of one call to the provider as a whole; a remote provider bounds each of its requests itself. What writes to a remote one must be over before
+// another candidate can hold the Lease, see lease.Fence, which leaves it 4 s to 14 s; what only reads goes on as long as the Lease is renewed.
+// The settle is how long a call of the holder before us may be on its way.
 const (
-	remoteCall   = 4 * time.Second
+	remoteCall   = 15 * time.Second
+	remoteRead   = 5 * time.Minute
+	remoteLate   = 4 * time.Second
 	remoteSettle = 5 * time.Second
 	localCall    = 30 * time.Second
 )
@@ -231,11 +234,11 @@ func (s *Syncer) loopConfig(b *balancer) loop.Config {
 	cfg := loop.Config{
 		Instance: b.name, DrainLimit: settings.DrainLimit, Resync: settings.Resync, GuardHold: settings.GuardHold,
 		PortRange: model.PortRange(settings.PortRange), NodeSelector: settings.NodePortSelector, DryRun: settings.DryRun,
-		DrainPoll: 5 * time.Second, CallTimeout: remoteCall, Settle: remoteSettle, Gap: 5 * time.Millisecond,
+		DrainPoll: 5 * time.Second, CallTimeout: remoteCall, ReadTimeout: remoteRead, Late: remoteLate, Settle: remoteSettle, Gap: 5 * time.Millisecond,
 		OnNode: s.onNode(b),
 	}
 	if b.local {
-		cfg.DrainPoll, cfg.CallTimeout, cfg.Settle = time.Second, localCall, 0
+		cfg.DrainPoll, cfg.CallTimeout, cfg.ReadTimeout, cfg.Late, cfg.Settle = time.Second, localCall, localCall, localCall, 0
 	}
 	return cfg
 }

@@ -6,6 +6,7 @@ package providers
 import (
 	"context"
 	"net/netip"
+	"time"
 )
 
 // Provider drives one load balancer.
@@ -43,6 +44,9 @@ type Scope struct {
 	// Attached are the pools of others that Services name, by Key. Each that exists on the load balancer is part of the State, also when
 	// none of its members are ours; others of their kind are not looked at.
 	Attached map[Key]string
+	// Until is when somebody else may become the one who writes. What a Provider does by itself after its calls, such as saving, it does before
+	// that, or before the deadline of a later Apply. The zero time is no limit.
+	Until time.Time
 }
 
 // Observed is a State with what only the load balancer knows.

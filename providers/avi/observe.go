@@ -21,23 +21,24 @@ const driftOption = "changed-on-the-controller"
 
 // Observe implements providers.Provider.
 func (p *Provider) Observe(ctx context.Context, scope providers.Scope) (providers.Observed, error) {
-	f, err := p.learn(ctx)
-	if err != nil {
+	var f *facts
+	var inv *inventory
+	var strays, foreign []string
+	var attached map[providers.Key]client.Object
+	var errs [4]error
+	var reading sync.WaitGroup // at once, as none needs another; the first error in this order is told
+	reading.Go(func() { f, errs[0] = p.learn(ctx) })
+	reading.Go(func() { inv, strays, errs[1] = p.load(ctx) })
+	reading.Go(func() { attached, errs[2] = p.readAttached(ctx, scope) })
+	reading.Go(func() { foreign, errs[3] = p.stillForeign(ctx) })
+	reading.Wait()
+	errs[1] = p.classify("read what is there", errs[1])
+	if err := cmp.Or(errs[0], errs[1]); err != nil {
 		p.known.Store(nil)
 		return providers.Observed{}, err
 	}
 	p.facts.Store(f)
-	inv, strays, err := p.load(ctx)
-	if err != nil {
-		p.known.Store(nil)
-		return providers.Observed{}, p.classify("read what is there", err)
-	}
-	attached, err := p.readAttached(ctx, scope)
-	if err != nil {
-		return providers.Observed{}, err
-	}
-	foreign, err := p.stillForeign(ctx)
-	if err != nil {
+	if err := cmp.Or(errs[2], errs[3]); err != nil {
 		return providers.Observed{}, err
 	}
 	out := providers.Observed{Members: map[providers.Key]map[providers.MemberID]providers.MemberStatus{}, Foreign: append(foreign, strays...)}
@@ -195,18 +196,24 @@ func (p *Provider) settingsOf(inv *inventory, k providers.Key, now pool) provide
 // readAttached reads the pools of others that Services name. One that is not there is left out.
 func (p *Provider) readAttached(ctx context.Context, scope providers.Scope) (map[providers.Key]client.Object, error) {
 	byName := map[string]client.Object{}
-	out := map[providers.Key]client.Object{}
-	for _, k := range slices.SortedFunc(maps.Keys(scope.Attached), providers.Key.Compare) {
-		name := scope.Attached[k]
-		o, read := byName[name]
-		if !read {
-			var err error
-			if o, err = p.findAttached(ctx, name); err != nil {
-				return nil, err
-			}
+	var mu sync.Mutex
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(p.cfg.MaxInFlight)
+	for _, name := range slices.Compact(slices.Sorted(maps.Values(scope.Attached))) {
+		group.Go(func() error {
+			o, err := p.findAttached(ctx, name)
+			mu.Lock()
+			defer mu.Unlock()
 			byName[name] = o
-		}
-		if o.UUID != "" {
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	out := map[providers.Key]client.Object{}
+	for k, name := range scope.Attached {
+		if o := byName[name]; o.UUID != "" {
 			out[k] = o
 		}
 	}

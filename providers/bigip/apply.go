@@ -51,17 +51,29 @@ func all(c providers.Changes, err error) providers.Results {
 	return results
 }
 
-// apply makes the changes key by key.
+// apply makes the changes key by key. No more keys are worked on at once than requests can be under way: one that has begun gets to its end, where many that
+// take turns would all run out of time on a slow device. What is not begun in time is not attempted.
 func (d *device) apply(ctx context.Context, caps providers.Capabilities, changes providers.Changes) providers.Results {
-	d.keeper.here(ctx)
+	results := providers.Results{}
+	if ctx.Err() != nil {
+		return results
+	}
+	d.keeper.here(deadlineOf(ctx))
 	inv, err := d.ready(ctx)
 	if err != nil {
 		return all(changes, err)
 	}
 	d.sweep(ctx, inv)
-	results := providers.Results{}
 	for _, w := range split(changes) {
-		results[w.key] = d.applyOne(ctx, caps, inv, w)
+		select {
+		case d.turns <- struct{}{}:
+		case <-ctx.Done():
+			return results
+		}
+		if ctx.Err() == nil {
+			results[w.key] = d.applyOne(ctx, caps, inv, w)
+		}
+		<-d.turns
 	}
 	return results
 }

@@ -1,7 +1,6 @@
 package bigip
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -189,9 +188,7 @@ func TestKeeperRespectsTheDeadline(t *testing.T) {
 	p := b.open(WithClock(clock))
 	now := web(key(0), "192.0.2.10", member(0))
 	b.bring(p, providers.State{}, now)
-	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
-	defer cancel()
-	p.groups[0].devices[0].keeper.here(late)
+	p.groups[0].devices[0].keeper.here(time.Now().Add(-time.Second))
 	clock.Step(time.Hour)
 	saves := func() int { return b.Count(http.MethodPost, "/mgmt/tm/sys/config") }
 	d := p.groups[0].devices[0]

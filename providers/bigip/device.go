@@ -30,6 +30,7 @@ type device struct {
 	client *client.Client
 	keeper *keeper
 	keyed  locks.Named
+	turns  chan struct{} // one for each key that is worked on
 
 	known     atomic.Pointer[inventory]
 	nodesKept atomic.Int64 // nodes of ours that could not be deleted because somebody uses them
@@ -69,7 +70,8 @@ func newDevice(cfg Config, url string, owner providers.Owner, log *zap.Logger, s
 	if err != nil {
 		return nil, err
 	}
-	d := &device{cfg: cfg, url: url, names: names{cfg.Prefix, cfg.Partition, owner}, log: log.With(zap.String("device", url)), clock: s.clock, client: c, keyed: locks.Named{Owner: "bigip"}}
+	d := &device{cfg: cfg, url: url, names: names{cfg.Prefix, cfg.Partition, owner}, log: log.With(zap.String("device", url)), clock: s.clock, client: c, keyed: locks.Named{Owner: "bigip"},
+		turns: make(chan struct{}, cfg.MaxInFlight)}
 	d.keeper = newKeeper(s.clock, d.log,
 		&job{what: "config-sync", delay: cfg.SyncDelay, run: d.syncToGroup},
 		&job{what: "save the configuration", delay: cfg.SaveDelay, run: d.client.Save})
@@ -111,8 +113,24 @@ func (d *device) active(ctx context.Context) (bool, error) {
 	if r.Peers == 0 || (r.Active && d.clock.Since(seen) < roleAge) {
 		return r.Active, nil
 	}
-	now, err := d.ask(ctx)
-	return now.Active, err
+	var group string
+	var active bool
+	var errs [2]error
+	var asking sync.WaitGroup
+	asking.Go(func() { group, errs[0] = d.client.TrafficGroup(ctx, d.cfg.Partition) })
+	asking.Go(func() { active, errs[1] = d.client.ActiveFor(ctx, r.TrafficGroup, r.Hostname, r.State) })
+	asking.Wait()
+	if client.NotFound(errs[0]) || client.NotFound(errs[1]) || (errs[0] == nil && group != r.TrafficGroup) {
+		now, err := d.ask(ctx)
+		return now.Active, err
+	}
+	if err := firstOf(errs[:]); err != nil {
+		return false, d.classify("ask for its role", err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.role.Active, d.seen = active, d.clock.Now()
+	return active, nil
 }
 
 // syncToGroup brings the configuration to the other devices, from the active one only and where they do not do so by themselves.
@@ -132,13 +150,18 @@ func (d *device) syncToGroup(ctx context.Context) error {
 
 // read reads everything, makes it what is known, and returns it.
 func (d *device) read(ctx context.Context) (*inventory, []string, error) {
+	var declared bool
+	var asked error
+	var asking sync.WaitGroup
+	asking.Go(func() { declared, asked = d.client.Declared(ctx, d.cfg.Partition) })
 	inv, strays, err := d.load(ctx)
+	asking.Wait()
 	if err == nil && !inv.partition && !d.cfg.CreatePartition {
 		err = fail(providers.Misconfigured, fmt.Sprintf("bigip.partition %q", d.cfg.Partition),
 			errors.New("there is no such partition, or the account may not see it; create it, correct the name, or set bigip.createPartition"))
 	}
 	if err == nil && inv.partition {
-		if declared, asked := d.client.Declared(ctx, d.cfg.Partition); declared {
+		if declared {
 			err = fail(providers.Misconfigured, fmt.Sprintf("bigip.partition %q", d.cfg.Partition),
 				errors.New("it belongs to AS3, which undoes what it did not do itself; give lbsync a partition of its own"))
 		} else if asked != nil {

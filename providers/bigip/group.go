@@ -6,8 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-
-	"golang.org/x/sync/errgroup"
+	"time"
 
 	"github.com/nplbridge/nplbridge/providers"
 )
@@ -22,19 +21,41 @@ type group struct {
 	before  *device // the one that was observed last, whatever became of it
 }
 
-// elect asks the devices which one is active. Some may be out of reach as long as one says that it is.
+// electPatience is how much longer than the active device the others may take to say that they are not.
+const electPatience = time.Second
+
+// elect asks the devices which one is active. Some may be out of reach as long as one says that it is; it takes them as long again
+// and electPatience to be so.
 func (g *group) elect(ctx context.Context) (*device, error) {
+	type answer struct {
+		n      int
+		active bool
+		err    error
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	began, answers := time.Now(), make(chan answer, len(g.devices))
 	errs := make([]error, len(g.devices))
 	active := make([]bool, len(g.devices))
-	var asking errgroup.Group
 	for n, d := range g.devices {
-		asking.Go(func() error {
+		errs[n] = fail(providers.Unavailable, d.url, errors.New("it has not said whether it is active"))
+		go func() {
 			r, err := d.ask(ctx)
-			active[n], errs[n] = r.Active, err
-			return nil
-		})
+			answers <- answer{n, r.Active, err}
+		}()
 	}
-	_ = asking.Wait() // errs has them
+	var enough <-chan time.Time
+	for waiting := len(g.devices); waiting > 0; waiting-- {
+		select {
+		case a := <-answers:
+			active[a.n], errs[a.n] = a.active, a.err
+			if a.active && enough == nil {
+				enough = time.After(time.Since(began) + electPatience)
+			}
+		case <-enough:
+			waiting = 0
+		}
+	}
 	var found *device
 	var standby []string
 	for n, d := range g.devices {
@@ -69,15 +90,13 @@ func firstOf(errs []error) error {
 
 // observe reads the active device.
 func (g *group) observe(ctx context.Context, scope providers.Scope) (providers.Observed, error) {
-	d, err := g.elect(ctx)
-	if err != nil {
-		return providers.Observed{}, err
-	}
-	out, err := d.observe(ctx, scope)
+	d, out, err := g.read(ctx, scope)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err != nil {
-		g.forget()
+		if d != nil {
+			g.forget()
+		}
 		return providers.Observed{}, err
 	}
 	out.Restarted = g.before != nil && g.before != d
@@ -88,6 +107,29 @@ func (g *group) observe(ctx context.Context, scope providers.Scope) (providers.O
 	}
 	g.current, g.before = d, d
 	return out, nil
+}
+
+// read finds the active device and reads it; without one there is an error and no device. A single one is asked and read at once: mostly it is active.
+func (g *group) read(ctx context.Context, scope providers.Scope) (*device, providers.Observed, error) {
+	if len(g.devices) > 1 {
+		d, err := g.elect(ctx)
+		if err != nil {
+			return nil, providers.Observed{}, err
+		}
+		out, err := d.observe(ctx, scope)
+		return d, out, err
+	}
+	d := g.devices[0]
+	var out providers.Observed
+	var errs [2]error
+	var both sync.WaitGroup
+	both.Go(func() { _, errs[0] = g.elect(ctx) })
+	both.Go(func() { out, errs[1] = d.observe(ctx, scope) })
+	both.Wait()
+	if errs[0] != nil {
+		return nil, providers.Observed{}, errs[0]
+	}
+	return d, out, errs[1]
 }
 
 // forget makes the next call begin with a full read. The caller holds the lock.

@@ -43,16 +43,22 @@ func newKeeper(c clock.Clock, log *zap.Logger, jobs ...*job) *keeper {
 	return &keeper{clock: c, log: log, jobs: jobs, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 }
 
-// here notes under which deadline a call came.
-func (k *keeper) here(ctx context.Context) {
+// here notes until when a call says that jobs may be done; the zero time is for ever.
+func (k *keeper) here(until time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.note(ctx)
+	k.note(until)
 }
 
-func (k *keeper) note(ctx context.Context) {
-	if deadline, ok := ctx.Deadline(); !ok || deadline.After(k.until) {
-		k.until = deadline
+// deadlineOf is until when a call that writes says that jobs may be done.
+func deadlineOf(ctx context.Context) time.Time {
+	deadline, _ := ctx.Deadline()
+	return deadline
+}
+
+func (k *keeper) note(until time.Time) {
+	if until.IsZero() || until.After(k.until) {
+		k.until = until
 	}
 	select {
 	case k.wake <- struct{}{}:
@@ -72,7 +78,7 @@ func (k *keeper) changed(ctx context.Context) {
 			j.due = k.clock.Now().Add(j.delay)
 		}
 	}
-	k.note(ctx)
+	k.note(deadlineOf(ctx))
 	if k.stop == nil {
 		work, stop := context.WithCancel(context.Background())
 		k.stop = stop

@@ -19,7 +19,7 @@ const driftOption = "changed-on-the-device"
 
 // observe reads the device.
 func (d *device) observe(ctx context.Context, scope providers.Scope) (providers.Observed, error) {
-	d.keeper.here(ctx)
+	d.keeper.here(scope.Until)
 	inv, strays, err := d.read(ctx)
 	if err != nil {
 		return providers.Observed{}, err
@@ -47,17 +47,12 @@ func (d *device) observe(ctx context.Context, scope providers.Scope) (providers.
 		s := d.settingsOf(inv, k, now)
 		add(providers.Pool{Key: k, Settings: s}, d.viewOf(k, s), now)
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(scope.Attached), providers.Key.Compare) {
-		now, err := d.readAttached(ctx, inv, scope.Attached[k])
-		if err != nil {
-			return providers.Observed{}, d.classify("read pool "+scope.Attached[k], err)
-		}
-		if now.Name != "" {
-			inv.mu.Lock()
-			inv.attached[now.FullPath] = now
-			inv.mu.Unlock()
-			add(providers.Pool{Key: k, Attached: scope.Attached[k]}, view{mark: d.names.memberMark(k), override: d.cfg.OverrideDisabled}, now)
-		}
+	attached, err := d.readAllAttached(ctx, inv, scope)
+	if err != nil {
+		return providers.Observed{}, err
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(attached), providers.Key.Compare) {
+		add(providers.Pool{Key: k, Attached: scope.Attached[k]}, view{mark: d.names.memberMark(k), override: d.cfg.OverrideDisabled}, attached[k])
 	}
 	slices.SortStableFunc(out.State.Pools, func(a, b providers.Pool) int { return a.Key.Compare(b.Key) })
 	for _, k := range slices.SortedFunc(maps.Keys(inv.virtuals), providers.Key.Compare) {
@@ -77,6 +72,36 @@ func (d *device) observe(ctx context.Context, scope providers.Scope) (providers.
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.orphans = orphans
+	return out, nil
+}
+
+// readAllAttached reads the pools of others that Services name, each once. One that is not there is left out.
+func (d *device) readAllAttached(ctx context.Context, inv *inventory, scope providers.Scope) (map[providers.Key]poolObject, error) {
+	byName := map[string]poolObject{}
+	var mu sync.Mutex
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(d.cfg.MaxInFlight)
+	for _, name := range slices.Compact(slices.Sorted(maps.Values(scope.Attached))) {
+		group.Go(func() error {
+			now, err := d.readAttached(ctx, inv, name)
+			mu.Lock()
+			defer mu.Unlock()
+			byName[name] = now
+			return d.classify("read pool "+name, err)
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	out := map[providers.Key]poolObject{}
+	for k, name := range scope.Attached {
+		if now := byName[name]; now.Name != "" {
+			inv.mu.Lock()
+			inv.attached[now.FullPath] = now
+			inv.mu.Unlock()
+			out[k] = now
+		}
+	}
 	return out, nil
 }
 

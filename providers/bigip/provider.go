@@ -157,6 +157,13 @@ func (p *Provider) Apply(ctx context.Context, changes providers.Changes) provide
 			return
 		}
 		results[n] = g.apply(ctx, caps, changes)
+		if len(p.groups) > 1 { // one may have it, and another not
+			for key, err := range all(changes, fail(providers.Unavailable, p.groups[n].devices[0].url, errors.New("there was no time left"))) {
+				if _, attempted := results[n][key]; !attempted {
+					results[n][key] = err
+				}
+			}
+		}
 	})
 	if len(results) == 1 {
 		return results[0]

@@ -184,7 +184,7 @@ func (c *chaos) restartAt(n int) {
 	c.restart()
 	c.loop.source = versioned{c.x, func() string { return strconv.Itoa(c.history[c.delivered-1].version) }}
 	c.loop.provider = c.provider
-	c.loop.cfg.CallTimeout, c.loop.cfg.Settle, c.loop.cfg.GuardHold = 4*time.Second, 5*time.Second, time.Minute
+	c.loop.cfg.Late, c.loop.cfg.Settle, c.loop.cfg.GuardHold = 4*time.Second, 5*time.Second, time.Minute
 }
 
 // publish writes the watermark, as a watermarks.Publisher would.
@@ -380,7 +380,7 @@ func (c *chaos) settle() {
 	c.provider.lose, c.provider.delay = false, false
 	c.steps["node"]()
 	c.deliver(len(c.history))
-	c.loop.Configure(Config{DrainLimit: 5 * time.Minute, Resync: 5 * time.Minute, DrainPoll: time.Second, CallTimeout: 4 * time.Second})
+	c.loop.Configure(Config{DrainLimit: 5 * time.Minute, Resync: 5 * time.Minute, DrainPoll: time.Second, CallTimeout: time.Minute, Late: 4 * time.Second})
 	for range 4 {
 		c.wait(10 * time.Minute)
 		c.publish()

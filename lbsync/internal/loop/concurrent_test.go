@@ -403,7 +403,7 @@ func TestWritesWaitForTheWatermark(t *testing.T) {
 // What nobody answered may arrive later than the reading that follows: it is held until one that begins when it must have arrived.
 func TestHeldUntilItMustHaveArrived(t *testing.T) {
 	r, _ := newGated(t, "a")
-	r.loop.cfg.CallTimeout = 4 * time.Second
+	r.loop.cfg.Late = 4 * time.Second
 	late := &unreliable{Provider: r.lb.Open(owner), delay: true}
 	r.loop.provider = late
 	r.pod("a", 1)

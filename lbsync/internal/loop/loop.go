@@ -48,7 +48,9 @@ type Config struct {
 	DrainLimit   time.Duration // the longest a member stays Draining, unless its Service says otherwise
 	Resync       time.Duration // between two readings of the whole load balancer
 	DrainPoll    time.Duration // between two readings while members are draining or their health decides
-	CallTimeout  time.Duration // of one Observe or Apply
+	CallTimeout  time.Duration // of one Apply, which also ends when the Fence said that it may
+	ReadTimeout  time.Duration // of one Observe, however often the Fence moves on meanwhile; 0 is CallTimeout
+	Late         time.Duration // for how long after its end the load balancer may still carry out a call that nobody answered
 	Gap          time.Duration // least time between taking up events twice, so that bursts become one
 	Settle       time.Duration // a second reading so long after the first, for what a writer before us sent and did not wait for
 	GuardHold    time.Duration // how long a suspicious loss is held at least; 0 is no guard

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"time"
@@ -89,9 +90,11 @@ func (l *Loop) observe(ctx context.Context, now time.Time) {
 	until, err := l.links.Fence()
 	var observed providers.Observed
 	if err == nil {
-		call, cancel := l.deadline(ctx, until)
-		observed, err = l.provider.Observe(call, providers.Scope{Attached: l.attachedPools()})
-		cancel()
+		t := &term{fence: l.links.Fence, until: until}
+		err = t.during(ctx, cmp.Or(l.cfg.ReadTimeout, l.cfg.CallTimeout), func(call context.Context) (err error) {
+			observed, err = l.provider.Observe(call, providers.Scope{Attached: l.attachedPools(), Until: until})
+			return err
+		})
 		l.metrics.observed(l.clock.Since(now), err)
 	}
 	began := now
@@ -189,7 +192,7 @@ func (l *Loop) read(observed providers.Observed, began, now time.Time) {
 		}
 	}
 	l.tellHealth()
-	r.pollAt = now.Add(l.cfg.DrainPoll)
+	r.pollAt = now.Add(max(l.cfg.DrainPoll, now.Sub(began))) // a slow load balancer is not only read
 	for key := range l.polled {
 		l.poll(key, now)
 	}
@@ -266,7 +269,7 @@ func (l *Loop) remember(key model.ServiceKey, out model.Output) {
 	}
 }
 
-// deadline bounds one call: by its time, and by how long writing is ours.
+// deadline bounds a call that writes: by its time, and by how long writing is certain to be ours.
 func (l *Loop) deadline(ctx context.Context, until time.Time) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.CallTimeout)
 	if until.IsZero() {

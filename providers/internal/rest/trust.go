@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/nplbridge/nplbridge/providers"
 )
@@ -17,6 +18,7 @@ type trust struct {
 	file   *File // nil takes the system's
 	config *tls.Config
 	dialer net.Dialer
+	limit  time.Duration // of a handshake: a dial goes on when nobody waits for it any more
 
 	mu   sync.Mutex
 	text string // what roots was made of
@@ -24,7 +26,7 @@ type trust struct {
 }
 
 func newTrust(cfg Config, host string) *trust {
-	t := &trust{config: &tls.Config{
+	t := &trust{dialer: newDialer(), limit: cfg.Timeout, config: &tls.Config{
 		ServerName: cfg.ServerName, MinVersion: tls.VersionTLS12,
 		InsecureSkipVerify: cfg.Insecure, //nolint:gosec // it is the user's explicit setting
 	}}
@@ -70,6 +72,8 @@ func (t *trust) dial(ctx context.Context, network, address string) (net.Conn, er
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, t.limit)
+	defer cancel()
 	config := t.config.Clone()
 	config.RootCAs = pool
 	secure := tls.Client(&fencedConn{Conn: conn}, config)

@@ -1,12 +1,14 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 
 	"github.com/nplbridge/nplbridge/providers/internal/rest"
 )
@@ -51,29 +53,38 @@ type Role struct {
 	Hostname     string
 	TrafficGroup string // full path of the partition's; "none" or empty where it has none
 	Active       bool   // for that traffic group
+	State        string // of the device as a whole, such as "active"
 	Peers        int    // other devices of its trust domain
 	Groups       []Group
 }
 
-// Role asks which device this is and whether it is active for the traffic group of a partition.
-func (c *Client) Role(ctx context.Context, partition string) (Role, error) {
-	var r Role
+// TrafficGroup asks for the traffic group of a partition, which is that of its folder.
+func (c *Client) TrafficGroup(ctx context.Context, partition string) (string, error) {
 	folder, err := c.Get(ctx, Folders.Object("/"+partition)+"?$select=trafficGroup,inheritedTrafficGroup,name,fullPath")
 	if err != nil {
-		return Role{}, err
+		return "", err
 	}
 	var f struct {
 		TrafficGroup string `json:"trafficGroup"`
 	}
 	if err := json.Unmarshal(folder, &f); err != nil {
-		return Role{}, unreadable("folder of partition "+partition, err)
+		return "", unreadable("folder of partition "+partition, err)
 	}
-	r.TrafficGroup = f.TrafficGroup
-	devices, err := c.List(ctx, Devices, ListOptions{})
-	if err != nil {
+	return f.TrafficGroup, nil
+}
+
+// Role asks which device this is and whether it is active for the traffic group of a partition.
+func (c *Client) Role(ctx context.Context, partition string) (Role, error) {
+	var r Role
+	var devices, groups []json.RawMessage
+	var errs [2]error
+	var asking sync.WaitGroup // not with the context of a group: an answer that is not waited for costs its connection
+	asking.Go(func() { r.TrafficGroup, errs[0] = c.TrafficGroup(ctx, partition) })
+	asking.Go(func() { devices, errs[1] = c.List(ctx, Devices, ListOptions{}) })
+	asking.Wait()
+	if err := cmp.Or(errs[0], errs[1]); err != nil {
 		return Role{}, err
 	}
-	state := ""
 	for _, raw := range devices {
 		var d struct {
 			Name     string          `json:"name"`
@@ -85,7 +96,7 @@ func (c *Client) Role(ctx context.Context, partition string) (Role, error) {
 			return Role{}, unreadable("devices", err)
 		}
 		if strings.Trim(string(d.Self), `"`) == "true" {
-			r.Hostname, state = d.Hostname, d.State
+			r.Hostname, r.State = d.Hostname, d.State
 			if r.Hostname == "" {
 				r.Hostname = d.Name
 			}
@@ -97,11 +108,10 @@ func (c *Client) Role(ctx context.Context, partition string) (Role, error) {
 		r.Active = true
 		return r, nil
 	}
-	if r.Active, err = c.ActiveFor(ctx, r.TrafficGroup, r.Hostname, state); err != nil {
-		return Role{}, err
-	}
-	groups, err := c.List(ctx, DeviceGroups, ListOptions{})
-	if err != nil {
+	asking.Go(func() { r.Active, errs[0] = c.ActiveFor(ctx, r.TrafficGroup, r.Hostname, r.State) })
+	asking.Go(func() { groups, errs[1] = c.List(ctx, DeviceGroups, ListOptions{}) })
+	asking.Wait()
+	if err := cmp.Or(errs[0], errs[1]); err != nil {
 		return Role{}, err
 	}
 	for _, raw := range groups {
