@@ -50,10 +50,7 @@ func rows(page string) (out []row, kinds []string, problems []string) {
 				continue
 			}
 			seen[m[1]] = true
-			r := row{id: m[1], section: under, cases: casePattern.FindAllString(m[3], -1), kinds: strings.Split(m[4], ", ")}
-			for _, span := range spans(m[3]) {
-				r.commands = append(r.commands, span)
-			}
+			r := row{id: m[1], section: under, commands: spans(m[3]), cases: casePattern.FindAllString(m[3], -1), kinds: strings.Split(m[4], ", ")}
 			for _, l := range links(proof, m[5]) {
 				r.said = append(r.said, l.page)
 			}

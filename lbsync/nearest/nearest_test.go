@@ -16,7 +16,7 @@ func TestTo(t *testing.T) {
 		"xyz":                     "", // all of it
 		"x":                       "",
 		"":                        "",
-		"nplbridge.io/algoritms":  "nplbridge.io/algorithm",
+		"nplbridge.io/algorithms": "nplbridge.io/algorithm",
 		"nplbridge.io/wait":       "",
 		"nplbridge.io/wieght":     "nplbridge.io/weight",
 		"nplbridge.io/":           "",
