@@ -12,7 +12,7 @@ var (
 	marked  = regexp.MustCompile(`<a id="([a-z-]+)"></a>`)
 	linked  = regexp.MustCompile(`\[([^]]*)\]\(([^)\s]*)\)`)
 	fence   = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
-	quoted  = regexp.MustCompile("`([^`\n]+)`")
+	quoted  = regexp.MustCompile("`([^`]+)`")
 	typed   = regexp.MustCompile(`(?m)^ *[$#] (.*)$`)
 	comment = regexp.MustCompile(`\s+#.*`)
 	unslug  = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
@@ -63,8 +63,10 @@ func links(file, page string) (out []link) {
 
 // spans returns what a text quotes, and what its consoles are told to run.
 func spans(page string) (out []string) {
-	for _, m := range quoted.FindAllStringSubmatch(prose(page), -1) {
-		out = append(out, m[1])
+	for paragraph := range strings.SplitSeq(prose(page), "\n\n") {
+		for _, m := range quoted.FindAllStringSubmatch(paragraph, -1) {
+			out = append(out, strings.Join(strings.Fields(m[1]), " ")) // a line may end in it
+		}
 	}
 	for _, block := range fence.FindAllString(page, -1) {
 		for _, m := range typed.FindAllStringSubmatch(block, -1) {

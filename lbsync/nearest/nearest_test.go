@@ -6,22 +6,25 @@ import (
 )
 
 func TestTo(t *testing.T) {
-	candidates := []string{"portRange", "resync", "listen", "avi", "nplbridge.io/algorithm", "nplbridge.io/weight"}
+	tooLong := strings.Repeat("avi", 50)
+	candidates := []string{tooLong, "portRange", "resync", "listen", "avi", "nplbridge.io/algorithm", "nplbridge.io/weight"}
 	for word, want := range map[string]string{
 		"portrange":               "portRange",
 		"prtRanges":               "portRange",
-		"portsInAll":              "", // more than a third
+		"portRangeXYZ":            "portRange", // three of twelve
+		"portsInAll":              "",          // more than a third
 		"resnyc":                  "resync",
 		"ava":                     "avi",
 		"xyz":                     "", // all of it
 		"x":                       "",
+		"xi":                      "", // likewise
 		"":                        "",
 		"nplbridge.io/algorithms": "nplbridge.io/algorithm",
 		"nplbridge.io/wait":       "",
 		"nplbridge.io/wieght":     "nplbridge.io/weight",
 		"nplbridge.io/":           "",
 		"größe":                   "",
-		strings.Repeat("avi", 50): "",
+		tooLong:                   "",
 	} {
 		if got := To(word, candidates); got != want {
 			t.Errorf("To(%q) = %q, want %q", word, got, want)
