@@ -27,7 +27,7 @@ func (b *builder) deselected() {
 			continue
 		}
 		until, leads := b.leadsUntil(d, m)
-		if !leads || !b.in.Now.Before(until) || len(b.claimants(m.ID())) > 0 {
+		if !leads || len(b.claimants(m.ID())) > 0 {
 			continue
 		}
 		member := b.member(d.Pod, m.Address)
