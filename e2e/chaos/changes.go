@@ -34,16 +34,22 @@ func changes() []action {
 }
 
 func scale(ctx context.Context, s *site, random *rand.Rand) (budget, error) {
-	app := pick(random, []string{"api", "dns", "web"})
+	return nothing, s.upAndDown(ctx, pick(random, scalable), random)
+}
+
+// scalable are the Deployments that grow and shrink.
+var scalable = []string{"api", "dns", "web"}
+
+func (s *site) upAndDown(ctx context.Context, app string, random *rand.Rand) error {
 	before := len(s.podsOf(app))
 	more := 1 + random.IntN(2)
 	if err := s.scale(ctx, app, before+more); err != nil {
-		return nothing, err
+		return err
 	}
 	if err := s.rest(ctx); err != nil {
-		return nothing, err
+		return err
 	}
-	return nothing, s.scale(ctx, app, before)
+	return s.scale(ctx, app, before)
 }
 
 func rollout(ctx context.Context, s *site, _ *rand.Rand) (budget, error) {

@@ -9,7 +9,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/nplbridge/nplbridge/e2e/chaos/ledger"
 )
 
 // tenCoolDowns is for how long load balancers and lbsync are away from each other.
@@ -94,10 +93,14 @@ func lbFailing(ctx context.Context, s *site, random *rand.Rand) (budget, error) 
 // badWeather scales up and down while calls go wrong: late, but nothing is lost.
 func (s *site) badWeather(ctx context.Context, random *rand.Rand, w weather) (budget, error) {
 	defer s.weather(s.balancers(), w)()
+	app := pick(random, scalable)
+	services := []string{app}
+	if app == "dns" {
+		services = []string{"dns-avi", "dns-bigip"}
+	}
 	// Pods go on for three seconds after their deletion; a load balancer that learns of it later than that may lose what it still sends there.
-	b := budget{"Pods of which the load balancers learned late", func(r ledger.Request) bool { return r.Kind != udpDirect && r.Service != "web" && r.Service != "color" }, 15 * time.Second}
-	_, err := scale(ctx, s, random)
-	if err != nil {
+	b := budget{"Pods of which the load balancers learned late", ofServices(services...), 15 * time.Second}
+	if err := s.upAndDown(ctx, app, random); err != nil {
 		return b, err
 	}
 	return b, s.rest(ctx)
