@@ -8,7 +8,6 @@ import (
 	"slices"
 	"syscall"
 	"time"
-
 )
 
 // tenCoolDowns is for how long load balancers and lbsync are away from each other.
