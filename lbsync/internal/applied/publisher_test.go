@@ -280,6 +280,24 @@ func TestNoHeartbeatWithoutItsContent(t *testing.T) {
 	}
 }
 
+// A request that was given up and is carried out after a later one undoes nothing.
+func TestLateContent(t *testing.T) {
+	clk := clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	s := newServer()
+	p := s.publisher(clk)
+	for n, services := range []int{1000, 2000, 3000} {
+		if n == 1 {
+			s.fates["served-two"] = onItsWay
+		}
+		p.publish(t.Context(), serving(fmt.Sprint(100+n), services, here))
+	}
+	s.land()
+	c, err := Unpack(s.now["served-two"].BinaryData[ContentKey])
+	if now := s.standing(t); err != nil || now.Seen != "102" || now.Content != c.Digest {
+		t.Errorf("seen %s, of %s, and there is %s, %v", now.Seen, now.Content, c.Digest, err)
+	}
+}
+
 // The more processes, the seldomer each of them writes.
 func TestPace(t *testing.T) {
 	for n, want := range map[int]time.Duration{0: time.Second, 2: time.Second, 100: time.Second, 300: 3 * time.Second, 1000: Interval, 5000: Interval} {

@@ -168,7 +168,7 @@ func (p *Publisher) step(ctx context.Context, source Source) (next time.Time) {
 		return p.failed(ctx, "write", err)
 	}
 	p.succeeded()
-	p.left, p.wrote, p.newsAt, p.aheadAt = h.Left, now, time.Time{}, time.Time{}
+	p.left, p.wrote, p.newsAt = h.Left, now, time.Time{}
 	p.Metrics.wrote(now, len(h.Held))
 	if last.Seen == "" {
 		source.Wake() // it waits for this
