@@ -11,7 +11,7 @@ import (
 // occupants are the members in the picture, by where they lead. A node port that another Pod has now must have left the pool of the one
 // before it when it enters the next one, whatever the order of pools in a call and of calls: invariant I3.
 type occupants struct {
-	at      map[place]map[occupant]bool
+	at      map[place][]occupant // nearly always one
 	waiting map[place]map[model.ServiceKey]bool // Services that have a member for it
 }
 
@@ -27,7 +27,7 @@ type occupant struct {
 
 // newOccupants returns those of a picture; the Services that waited are returned, too, since it may be another one.
 func newOccupants(p picture, before *occupants) (o *occupants, waited []model.ServiceKey) {
-	o = &occupants{at: map[place]map[occupant]bool{}, waiting: map[place]map[model.ServiceKey]bool{}}
+	o = &occupants{at: map[place][]occupant{}, waiting: map[place]map[model.ServiceKey]bool{}}
 	for _, h := range p {
 		for _, pool := range h.pools {
 			o.enter(pool)
@@ -43,11 +43,10 @@ func newOccupants(p picture, before *occupants) (o *occupants, waited []model.Se
 
 func (o *occupants) enter(pool *providers.Pool) {
 	for _, m := range pool.Members {
-		at := place{m.Address, pool.Key.Protocol}
-		if o.at[at] == nil {
-			o.at[at] = map[occupant]bool{}
+		at, who := place{m.Address, pool.Key.Protocol}, occupant{pool.Key, m.UID}
+		if !slices.Contains(o.at[at], who) {
+			o.at[at] = append(o.at[at], who)
 		}
-		o.at[at][occupant{pool.Key, m.UID}] = true
 	}
 }
 
@@ -56,8 +55,8 @@ func (o *occupants) replace(before, after *providers.Pool) (waited []model.Servi
 	if before != nil {
 		for _, m := range before.Members {
 			at := place{m.Address, before.Key.Protocol}
-			delete(o.at[at], occupant{before.Key, m.UID})
-			if len(o.at[at]) == 0 {
+			left := slices.DeleteFunc(o.at[at], func(who occupant) bool { return who == occupant{before.Key, m.UID} })
+			if o.at[at] = left; len(left) == 0 {
 				delete(o.at, at)
 			}
 			waited = append(waited, sortedServices(o.waiting[at])...)
@@ -76,7 +75,7 @@ func (o *occupants) of(asks model.ServiceKey, address netip.AddrPort, protocol p
 		return nil // nothing was read yet
 	}
 	at := place{address, protocol}
-	for there := range o.at[at] {
+	for _, there := range o.at[at] {
 		if there.uid != podUID {
 			keys = append(keys, there.key)
 		}
