@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/nplbridge/nplbridge/providers"
 )
 
 // A load balancer whose requests take seconds each is read, though that takes longer than any one renewal of the Lease lasts.
@@ -88,4 +90,31 @@ func TestTermIsOverAfterAFreeze(t *testing.T) {
 			}
 		}
 	})
+}
+
+// longRead is a load balancer that takes its time to be read.
+type longRead struct {
+	providers.Provider
+	wait func()
+}
+
+func (p longRead) Observe(ctx context.Context, scope providers.Scope) (providers.Observed, error) {
+	p.wait()
+	return p.Provider.Observe(ctx, scope)
+}
+
+// While it is read nothing is written to a load balancer, so it is not read all the time.
+func TestSlowReadingsLeaveTimeToWrite(t *testing.T) {
+	r := newRig(t)
+	const takes = 20 * time.Second
+	r.loop.provider = longRead{r.loop.provider, func() { r.clock.Step(takes) }}
+	r.loop.observe(t.Context(), r.clock.Now())
+	if wait := r.loop.readings.pollAt.Sub(r.clock.Now()); wait < takes {
+		t.Errorf("polled again %s after a reading of %s", wait, takes)
+	}
+	r.loop.provider = r.loop.provider.(longRead).Provider
+	r.loop.observe(t.Context(), r.clock.Now())
+	if wait := r.loop.readings.pollAt.Sub(r.clock.Now()); wait != r.loop.cfg.DrainPoll {
+		t.Errorf("polled again %s after a fast reading", wait)
+	}
 }
