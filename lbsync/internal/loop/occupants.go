@@ -11,7 +11,7 @@ import (
 // occupants are the members in the picture, by where they lead. A node port that another Pod has now must have left the pool of the one
 // before it when it enters the next one, whatever the order of pools in a call and of calls: invariant I3.
 type occupants struct {
-	at      map[place][]occupant // nearly always one
+	at      map[place][]occupant                // nearly always one
 	waiting map[place]map[model.ServiceKey]bool // Services that have a member for it
 }
 
