@@ -77,6 +77,9 @@ const (
 // lbsyncFreeze stops the leader while Pods come and go, until the other lbsync has taken over and done what was to be done. The one that stood still
 // then goes on in the belief that it leads, and must write nothing but its own HAProxy.
 func lbsyncFreeze(ctx context.Context, s *site, random *rand.Rand) (budget, error) {
+	if err := s.nothingCools(ctx); err != nil { // what cools stays so: new Pods would find no node port
+		return nothing, err
+	}
 	frozen, other, err := s.leader(ctx)
 	if err != nil {
 		return nothing, err

@@ -214,7 +214,7 @@ func (s *site) bigipMembers(ctx context.Context) (out []member, err error) {
 	for _, p := range answer.Items {
 		for _, m := range p.Metadata {
 			key, ours := strings.CutPrefix(m.Value, namespace+"/")
-			service, _, _ := strings.Cut(key, ":")
+			service, port, _ := strings.Cut(key, ":") // 53/UDP
 			if m.Name != "nplbridge-key" || !ours || service == foreignName {
 				continue
 			}
@@ -224,7 +224,7 @@ func (s *site) bigipMembers(ctx context.Context) (out []member, err error) {
 					return nil, fmt.Errorf("member %s of BIG-IP: %w", item.Name, err)
 				}
 				enabled := item.Session == "monitor-enabled" || item.Session == "user-enabled"
-				of := member{viaBigIP, service, at, npl.UDP, "", enabled}
+				of := member{viaBigIP, service, at, npl.Protocol(strings.ToLower(port[strings.LastIndexByte(port, '/')+1:])), "", enabled}
 				for _, mark := range item.Metadata {
 					if mark.Name == "nplbridge-member" {
 						of.uid = mark.Value[strings.LastIndexByte(mark.Value, ':')+1:]
