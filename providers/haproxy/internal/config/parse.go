@@ -111,7 +111,8 @@ func (s *Service) parseServer(text string) error {
 		return fmt.Errorf("server %.80q: %w", fields[0], err)
 	}
 	s.Servers = append(s.Servers, Server{
-		Name: fields[0], ID: id, Address: address, Weight: weight, Drained: fields[len(fields)-1] == strings.TrimSpace(drainedMark),
+		Name: strings.Clone(fields[0]), // without it the whole line stays in memory
+		ID:   id, Address: address, Weight: weight, Drained: fields[len(fields)-1] == strings.TrimSpace(drainedMark),
 	})
 	return nil
 }
