@@ -82,6 +82,7 @@ func verbs() map[string]command {
 		"certify":    (*story).certify,
 		"lasting":    lasting,
 		"kept":       (*story).kept,
+		"talk":       (*story).talk,
 	}
 }
 

@@ -112,6 +112,8 @@ type story struct {
 	lossy *outage
 	// keeping is what "keep" began and "kept" has not ended.
 	keeping *keeping
+	// talking is what "talk open" began and "talk end" has not ended.
+	talking *talk
 	down    map[string]death // what was killed and not yet waited for
 	last    []func() error   // what "finally" is to do
 	// occupied are the listeners of "occupy".
@@ -154,6 +156,9 @@ func (s *story) end(failed bool) {
 		if _, err := s.kept(nil, nil); err != nil {
 			s.loud("%v", err)
 		}
+	}
+	if s.talking != nil {
+		s.talking.conn.Close()
 	}
 	if failed {
 		s.dump()

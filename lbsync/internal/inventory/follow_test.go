@@ -56,6 +56,12 @@ func TestFollowersAreDirty(t *testing.T) {
 		"its Node has moved":      func(x *Feed) { x.SetNode(&model.Node{Name: "n1", Addresses: []netip.Addr{address("n9")}}, now) },
 		"its Node goes":           func(x *Feed) { x.DeleteNode("n1", true, now) },
 		"a whole list without it": func(x *Feed) { podTarget{x.Index, fixed(now), func(PodKey) {}}.replace(nil, "2") },
+		"deleted, and it claimed nothing": func(x *Feed) {
+			x.SetPod(pod(func(p *model.Pod) { p.Mappings = nil }), now)
+			follow(x, "a", now, memberOf(pod(nil)))
+			x.TakeDirty()
+			x.DeletePod("shop", "p", true, now)
+		},
 		"claimed after a withdrawal": func(x *Feed) {
 			x.SetPod(pod(func(p *model.Pod) { p.Mappings = nil }), now)
 			follow(x, "a", now, memberOf(pod(nil)))
