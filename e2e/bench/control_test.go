@@ -139,7 +139,7 @@ func TestChangeCost(t *testing.T) {
 	want := []Figure{
 		{What: "nothing happens: processor", Measured: "1.00% of one; API server: 10 calls, 1.0 MiB and 2.0 MiB in 100.00 s"},
 		{What: "a Pod that changes: processor time, without what passes when nothing happens", Measured: "5.0 ms (mean of 10)"},
-		{What: "a Pod that changes, load balancer: calls, members written, readings", Measured: "1.00, 1.00, 0.10"},
+		{What: "a Pod that changes, load balancer: calls, writes in them, readings", Measured: "1.00, 1.00, 0.10"},
 		{What: "a Pod that changes, API server: calls, bytes to and from it", Measured: "0.50 calls, 10 and 200 bytes"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

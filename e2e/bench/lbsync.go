@@ -177,7 +177,7 @@ func (p *process) measure(ctx context.Context, r *runner, t *templates) ([]Figur
 			seconds(at[momentApplied].Processor-at[momentCaches].Processor))},
 		{What: "process started to everything applied, no delay", Measured: fmt.Sprintf("%s, %d ports refused",
 			seconds(applied.Sub(p.began)), at[momentApplied].Refused)},
-		{What: "until everything is applied, load balancer: calls, members written, readings", Measured: fmt.Sprintf("%d, %d, %d",
+		{What: "until everything is applied, load balancer: calls, writes in them, readings", Measured: fmt.Sprintf("%d, %d, %d",
 			at[momentApplied].Applications, at[momentApplied].Steps, at[momentApplied].Observations)},
 		{What: "until everything is applied, API server: calls, bytes to and from it", Measured: at[momentApplied].traffic(moment{})},
 		{What: "process started to every status written", Measured: fmt.Sprintf("%s, %d requests", seconds(at[momentRested].At.Sub(p.began)), at[momentRested].Written)},

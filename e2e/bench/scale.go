@@ -70,7 +70,7 @@ func (c changeCost) figures() []Figure {
 			Measured: fmt.Sprintf("%s (mean of %d)", ms(own/time.Duration(c.n)), c.n),
 		},
 		{
-			What: "a Pod that changes, load balancer: calls, members written, readings",
+			What: "a Pod that changes, load balancer: calls, writes in them, readings",
 			Measured: fmt.Sprintf("%.2f, %.2f, %.2f", float64(c.changed.Applications-c.steady.Applications)/n, float64(c.changed.Steps-c.steady.Steps)/n,
 				float64(c.changed.Observations-c.steady.Observations)/n),
 		},
