@@ -154,7 +154,7 @@ func (p *process) measure(ctx context.Context, r *runner, t *templates) ([]Figur
 			return nil, err
 		}
 	}
-	changed, rss, err := p.changes(ctx, r, t)
+	changes, rss, changed, err := p.changes(ctx, r, t)
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +185,7 @@ func (p *process) measure(ctx context.Context, r *runner, t *templates) ([]Figur
 		{What: "RSS, peak when everything is applied", Measured: mib(peaks[momentApplied])},
 		{What: "RSS, steady (" + r.opt.Steady.String() + " after the last write)", Measured: fmt.Sprintf("%s (%.2f of it)", mib(rss), rss/limit), Expected: "< 1536 MiB"},
 		{What: "started anew, nothing changed: to caches full", Measured: fmt.Sprintf("%s, %s of lbsync's own processor time",
-			seconds(at["again "+momentCaches].At.Sub(again)), seconds(at["again "+momentCaches].Processor-at[momentRested].Processor))},
+			seconds(at["again "+momentCaches].At.Sub(again)), seconds(at["again "+momentCaches].Processor-changed.Processor))},
 		{What: "started anew: to every Service looked at, the Lease won", Measured: seconds(at["again "+momentRestarted].At.Sub(again))},
 		{
 			What: fmt.Sprintf("started anew: calls that write to the load balancer, writes to Services, Pods, Events until %s later", restAfter),
@@ -193,7 +193,7 @@ func (p *process) measure(ctx context.Context, r *runner, t *templates) ([]Figur
 				quiet.Coordination),
 			Expected: "0, 0",
 		},
-	}, changed...), nil
+	}, changes...), nil
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }

@@ -23,33 +23,33 @@ func (m moment) traffic(since moment) string {
 	return fmt.Sprintf("%d calls, %s and %s", m.Calls-since.Calls, mib(float64(m.Sent-since.Sent)), mib(float64(m.Received-since.Received)))
 }
 
-// changes measures what lbsync takes when nothing happens, and what single Pods that change cost beyond that.
-func (p *process) changes(ctx context.Context, r *runner, t *templates) (out []Figure, rss float64, err error) {
+// changes measures what lbsync takes when nothing happens, and what single Pods that change cost beyond that; changed is the moment after them.
+func (p *process) changes(ctx context.Context, r *runner, t *templates) (out []Figure, rss float64, changed moment, err error) {
 	begin, err := p.order(r, tellSteady, momentSteady)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, changed, err
 	}
 	if err := pause(ctx, r.opt.Steady); err != nil {
-		return nil, 0, err
+		return nil, 0, changed, err
 	}
 	steady, err := p.order(r, tellSteady, momentSteady)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, changed, err
 	}
 	if rss, _, err = p.memory(); err != nil {
-		return nil, 0, err
+		return nil, 0, changed, err
 	}
 	for _, ready := range []string{"False", "True"} {
 		if err := t.setReady(ctx, r, ready); err != nil {
-			return nil, 0, err
+			return nil, 0, changed, err
 		}
 	}
 	n := 2 * min(changedPods, t.of.Pods, t.of.Services)
-	changed, err := p.order(r, strconv.Itoa(n), momentChanged)
+	changed, err = p.order(r, strconv.Itoa(n), momentChanged)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, changed, err
 	}
-	return changeCost{n, begin, steady, changed}.figures(), rss, nil
+	return changeCost{n, begin, steady, changed}.figures(), rss, changed, nil
 }
 
 // changeCost is what is known of n changes: the moments around a time in which nothing happened, and the one at which they were written.
