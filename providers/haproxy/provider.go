@@ -4,8 +4,8 @@
 package haproxy
 
 import (
-	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -166,7 +166,7 @@ func (p *Provider) prepare() error {
 
 // parsed is a file as it was read.
 type parsed struct {
-	text []byte
+	sum  [sha256.Size]byte // of its text, which may be large
 	file config.File
 	// current is true when the text has exactly the structure that the file's model has under the settings of today.
 	current bool
@@ -185,8 +185,9 @@ func (p *Provider) readFile(read func() ([]byte, error)) (text []byte, f config.
 	if text == nil {
 		return nil, f, nil
 	}
+	sum := sha256.Sum256(text)
 	for _, read := range p.lastRead {
-		if bytes.Equal(text, read.text) {
+		if read.sum == sum {
 			return text, read.file, nil
 		}
 	}
@@ -198,15 +199,16 @@ func (p *Provider) readFile(read func() ([]byte, error)) (text []byte, f config.
 		return nil, f, fail(providers.Misconfigured, name, fmt.Errorf("it belongs to %s, we are %s; give each lbsync a "+
 			"directory of its own, or remove the file if that one is gone", f.Owner, p.owner))
 	}
-	p.lastRead = append([]parsed{{text, f, p.isCurrent(text, f)}}, p.lastRead[:min(len(p.lastRead), keptFiles-1)]...)
+	p.lastRead = append([]parsed{{sum, f, p.isCurrent(text, f)}}, p.lastRead[:min(len(p.lastRead), keptFiles-1)]...)
 	return text, f, nil
 }
 
 // isCurrent reports whether text, which f was read from, is what we would write today. Of one that was read lately that is known; the other
 // file may have driven it out since.
 func (p *Provider) isCurrent(text []byte, f config.File) bool {
+	sum := sha256.Sum256(text)
 	for _, read := range p.lastRead {
-		if bytes.Equal(text, read.text) {
+		if read.sum == sum {
 			return read.current
 		}
 	}
