@@ -2,8 +2,10 @@ package stories
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"time"
 
@@ -40,7 +42,7 @@ func (s *story) talk(_ *testscript.TestScript, args []string) (string, error) {
 		return "", err
 	}
 	if !s.talking.lines.Scan() {
-		return "", fmt.Errorf("the connection has ended (%v)", s.talking.lines.Err())
+		return "", fmt.Errorf("the connection has ended: %w", cmp.Or(s.talking.lines.Err(), io.EOF))
 	}
 	return s.talking.lines.Text() + "\n", nil
 }
