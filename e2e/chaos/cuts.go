@@ -28,11 +28,15 @@ func (s *site) link(ctx context.Context, place, state string) error {
 	return nil
 }
 
+// lastCheck is how long after a cut HAProxy may still count a server as down: the interval of its checks and their timeout.
+const lastCheck = 2 * time.Second
+
 func (s *site) unplug(ctx context.Context, place string, d time.Duration) error {
 	if err := s.link(ctx, place, "down"); err != nil {
 		return err
 	}
-	return errors.Join(sleep(ctx, d), s.link(context.WithoutCancel(ctx), place, "up"))
+	err := errors.Join(sleep(ctx, d), s.link(context.WithoutCancel(ctx), place, "up"))
+	return errors.Join(err, sleep(ctx, lastCheck))
 }
 
 func nodeCut(ctx context.Context, s *site, random *rand.Rand) (budget, error) {

@@ -71,10 +71,12 @@ const (
 	columnBackend = 1
 	columnServer  = 3
 	columnAddress = 4
+	columnState   = 5
 	columnAdmin   = 6
 	columnWeight  = 7
 	columnPort    = 18
 
+	running           = "2"
 	forcedMaintenance = 1
 )
 
@@ -154,6 +156,22 @@ func (s *site) haproxyMembers(ctx context.Context) (out []member, err error) {
 		}
 	}
 	return out, nil
+}
+
+// serversUp says which server HAProxy has yet to find alive again, after a time in which it could not reach it.
+func (s *site) serversUp(ctx context.Context) error {
+	for _, b := range s.Lab.LoadBalancers() {
+		servers, err := s.servers(ctx, b)
+		if err != nil {
+			return err
+		}
+		for _, of := range servers {
+			if f := of.fields; !removed(f) && f[columnState] != running {
+				return fmt.Errorf("HAProxy on %s does not count %s/%s as up", b.Place(), f[columnBackend], f[columnServer])
+			}
+		}
+	}
+	return nil
 }
 
 func (s *site) aviMembers(ctx context.Context) (out []member, err error) {

@@ -87,7 +87,7 @@ func (s *site) atRest(ctx context.Context) error {
 		return err
 	}
 	return errors.Join(
-		s.kernelsEqual(ctx, want.ports), s.poolsEqual(ctx, want.pools), statuses(services.Items), s.filesEqual(), s.resourcesBounded(ctx))
+		s.kernelsEqual(ctx, want.ports), s.poolsEqual(ctx, want.pools), s.serversUp(ctx), statuses(services.Items), s.filesEqual(), s.resourcesBounded(ctx))
 }
 
 // complete says what is missing of a Deployment.
