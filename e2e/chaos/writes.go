@@ -42,6 +42,7 @@ func (s *site) written() (map[string]int, error) {
 			}
 			ObjectRef      struct{ Resource, Name string }
 			ResponseStatus struct{ Code int }
+			RequestObject  json.RawMessage
 		}
 		if json.Unmarshal(line, &entry) != nil {
 			continue
@@ -54,7 +55,11 @@ func (s *site) written() (map[string]int, error) {
 		if place := s.tokens[strings.Join(entry.User.Extra["authentication.kubernetes.io/credential-id"], "")]; place != "" {
 			account = lbsyncOn(place)
 		}
-		counts[fmt.Sprintf("%s %s %s %s", account, entry.Verb, entry.ObjectRef.Resource, entry.ObjectRef.Name)]++
+		what := fmt.Sprintf("%s %s %s %s", account, entry.Verb, entry.ObjectRef.Resource, entry.ObjectRef.Name)
+		if len(entry.RequestObject) > 0 {
+			what += " " + string(entry.RequestObject)
+		}
+		counts[what]++
 	}
 }
 

@@ -7,11 +7,14 @@ import (
 
 const etcdURL = "http://127.0.0.1:2379"
 
-// auditPolicy records who did what to which object, without bodies.
+// auditPolicy records who did what to which object, and of what a Service says of itself also what was written.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
 rules:
+- level: Request
+  verbs: [patch]
+  resources: [{group: "", resources: [services/status]}]
 - level: Metadata
 `
 
