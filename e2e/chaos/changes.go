@@ -23,8 +23,8 @@ func changes() []action {
 		{"rollout", "a Deployment with the readiness gate is rolled", careful, rollout},
 		{"pod-crash", "a container is killed and started again", fault, podCrash},
 		{"readiness", "a Pod loses its readiness and gets it back, several times", careful, readiness},
-		{"label-edit", "a running Pod is taken out of its Service by a label", fault, labelEdit},
-		{"selector-edit", "a Service selects other Pods, then the first ones again", fault, selectorEdit},
+		{"label-edit", "a running Pod is taken out of its Service by a label", careful, labelEdit},
+		{"selector-edit", "a Service selects other Pods, then the first ones again", careful, selectorEdit},
 		{"service-type", "a Service leaves the load balancer and comes back", careful, serviceType},
 		{"service-port", "a Service gets one more port, and loses it", careful, servicePort},
 		{"service-annotation", "a Service balances by another algorithm", careful, serviceAnnotation},
@@ -87,27 +87,25 @@ func readiness(ctx context.Context, s *site, random *rand.Rand) (budget, error) 
 
 func labelEdit(ctx context.Context, s *site, random *rand.Rand) (budget, error) {
 	p := pick(random, s.podsOf("api"))
-	b := budget{"the Pod that was taken out, whose connections are cut", ofServices("api"), 2 * time.Second}
 	if err := s.patchPod(ctx, p.Name, object{"metadata": object{"labels": object{"app": "out"}}}); err != nil {
-		return b, err
+		return nothing, err
 	}
-	if err := sleep(ctx, 3*time.Second); err != nil { // the Pod goes on, and nobody should come any more
-		return b, err
+	if err := sleep(ctx, 3*time.Second); err != nil { // the Pod goes on for those who are connected, and nobody new should come
+		return nothing, err
 	}
-	return b, s.deleteAll(ctx, "pod", p.Name)
+	return nothing, s.deleteAll(ctx, "pod", p.Name)
 }
 
 func selectorEdit(ctx context.Context, s *site, _ *rand.Rand) (budget, error) {
-	b := budget{"the Pods that were taken out, whose connections are cut", ofServices("color"), 2 * time.Second}
 	for _, color := range []string{"green", "blue"} {
 		if err := s.patchService(ctx, "color", object{"spec": object{"selector": object{"color": color}}}); err != nil {
-			return b, err
+			return nothing, err
 		}
 		if err := s.rest(ctx); err != nil {
-			return b, err
+			return nothing, err
 		}
 	}
-	return b, nil
+	return nothing, nil
 }
 
 // extra is a Service of the Pods of "api" that only some actions have.

@@ -82,7 +82,7 @@ func (s *site) weather(relays []string, w weather) (end func()) {
 }
 
 func lbSlow(ctx context.Context, s *site, random *rand.Rand) (budget, error) {
-	return s.badWeather(ctx, random, weather{delay: time.Duration(20+random.IntN(80)) * time.Millisecond})
+	return s.badWeather(ctx, random, weather{delay: time.Duration(50+random.IntN(150)) * time.Millisecond})
 }
 
 func lbFailing(ctx context.Context, s *site, random *rand.Rand) (budget, error) {

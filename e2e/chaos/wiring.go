@@ -69,7 +69,7 @@ func (s *site) configure(ctx context.Context) error {
 		}
 		err = b.ConfigureLBSync(ctx,
 			"provider=", "providerName=", "kubeconfig="+kubeconfig, "providers="+text(providers), "addressPools="+text(pools),
-			"portRange="+portRange, "resync="+resync.String(), "drainLimit=20s", "guardHold=10s")
+			"portRange="+portRange, "resync="+resync.String(), "drainLimit=8s", "guardHold=10s")
 		if err != nil {
 			return fmt.Errorf("lbsync on %s: %w", b.Place(), err)
 		}
