@@ -22,7 +22,7 @@ func outages() []action {
 		{"lbsync-away", "no lbsync reaches the API server for ten cool-downs while Pods come and go", fault, lbsyncAway},
 		{"lb-away", "no load balancer can be written for ten cool-downs while Pods come and go", fault, lbAway},
 		{"lb-slow", "every call to a load balancer is slow while Deployments are scaled", fault, lbSlow},
-		{"lb-failing", "every third connection to a load balancer is reset while Deployments are scaled", fault, lbFailing},
+		{"lb-failing", "a fifth of the connections to load balancers is reset while Deployments are scaled", fault, lbFailing},
 	}
 }
 
@@ -86,7 +86,7 @@ func lbSlow(ctx context.Context, s *site, random *rand.Rand) (budget, error) {
 }
 
 func lbFailing(ctx context.Context, s *site, random *rand.Rand) (budget, error) {
-	return s.badWeather(ctx, random, weather{flaky: 3})
+	return s.badWeather(ctx, random, weather{flaky: 0.2})
 }
 
 // badWeather scales up and down while calls go wrong: late, but nothing is lost.

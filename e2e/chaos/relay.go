@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -27,7 +28,7 @@ type weather struct {
 	delay  time.Duration // of each piece, in both directions
 	stalls bool          // nothing passes, and nobody is told
 	breaks bool          // every connection is reset
-	flaky  int           // every so-manieth connection is reset, 0 for none
+	flaky  float64       // share of the connections that are reset, by chance: whoever makes several in turn must not always meet the same one
 }
 
 func newRelay(ctx context.Context, l *lab.Lab, network, address, target string) (*relay, error) {
@@ -73,12 +74,12 @@ func (r *relay) close() {
 }
 
 func (r *relay) serve() {
-	for n := 1; ; n++ {
+	for {
 		conn, err := r.listener.Accept()
 		if err != nil {
 			return
 		}
-		if w := r.mode.Load(); w.breaks || w.flaky > 0 && n%w.flaky == 0 {
+		if w := r.mode.Load(); w.breaks || rand.Float64() < w.flaky {
 			if tcp, is := conn.(*net.TCPConn); is {
 				tcp.SetLinger(0) //nolint:errcheck // then it is an ordinary end
 			}
