@@ -111,8 +111,11 @@ func leads(r row, file, page string) bool {
 // names reports whether a page names a command: the same target of make, program, or package and tests.
 func names(page, command string) bool {
 	words := split(command)
+	if len(words) < 2 {
+		return false
+	}
 	switch {
-	case words[0] == "make" && len(words) > 1:
+	case words[0] == "make":
 		return strings.Contains(page, "`make "+words[1]) || strings.Contains(page, "$ make "+words[1])
 	case words[1] == "run":
 		return strings.Contains(page, strings.Join(words[:3], " "))

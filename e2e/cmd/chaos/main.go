@@ -58,7 +58,7 @@ func command() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "chaos",
 		Short: "Break everything around nplbridge while clients check every answer",
-		Long: `chaos starts a lab with HAProxy, a simulated Avi Controller and a simulated BIG-IP, all driven by one lbsync, and clients that ask through
+		Long: `chaos starts a lab with HAProxy, a simulated Avi Controller and a simulated BIG-IP, driven by two lbsyncs of which one leads, and clients that ask through
 each of them and straight at node ports. Then a script that the seed decides does one thing after the other; after each everything must come
 to rest. The invariants I1 to I7 are looked at all the time, I4 after every restart. It exits 0 only if all held.
 
