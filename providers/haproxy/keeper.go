@@ -114,6 +114,7 @@ func (p *Provider) flush() error {
 		p.dirty = true
 		return fail(providers.Misconfigured, "writing "+p.files.Path(), err)
 	}
+	p.replace(old)
 	p.written(model, noted)
 	return nil
 }
@@ -149,7 +150,11 @@ func (p *Provider) look(ctx context.Context) {
 	}
 	defer s.Close()
 	p.silent = 0
-	if now := s.Info(); !now.Stopping && p.stranger(now.Worker) && p.told != now.Worker {
+	now := s.Info()
+	if now.Worker == p.recalled {
+		p.replaced = nil
+	}
+	if !now.Stopping && p.stranger(now.Worker) && p.told != now.Worker {
 		p.told = now.Worker
 		p.tell()
 	}

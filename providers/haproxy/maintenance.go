@@ -9,12 +9,13 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/nplbridge/nplbridge/providers/haproxy/internal/config"
 	"github.com/nplbridge/nplbridge/providers/haproxy/internal/runtime"
 )
 
 // lbsync drains by `state maint`, and an operator takes a server out by the same command. Nothing in the worker tells the two apart, so lbsync remembers
 // which servers it has put into maintenance itself: parked ones. What it cannot remember, because it was restarted, the file tells: that lists
-// what lbsync drained as disabled. The file is written behind, so a list of drains is written ahead of the commands, and goes when the file tells as
+// what lbsync drained as disabled, and so did the one before it, with which a worker may have begun. The file is written behind, so a list of drains is written ahead of the commands, and goes when the file tells as
 // much. Everything else that is found in maintenance is the operator's.
 
 // adminByHand is a bit of Server.Admin of our own, in place of AdminForcedMaint: the maintenance is an operator's.
@@ -37,13 +38,28 @@ func (p *Provider) recall(worker runtime.Worker, servers []runtime.Server) {
 		enabled, noted := sync.OnceValue(p.enabledInFile), p.readDrains(worker)
 		parked := map[ref]bool{}
 		for _, s := range servers {
-			if r := (ref{s.Backend, s.Name}); inMaintenance(s) && (p.parked[r] || noted[r] || !enabled()[r]) {
+			if r := (ref{s.Backend, s.Name}); inMaintenance(s) && (p.parked[r] || noted[r] || p.replaced[r] || !enabled()[r]) {
 				parked[r] = true
 			}
 		}
 		p.parked, p.recalled = parked, worker
 	}
+	p.replaced = nil
 	p.tellApart(servers)
+}
+
+// replace notes what a file tells as drained that another one takes the place of.
+func (p *Provider) replace(old config.File) {
+	for _, service := range old.Services {
+		for _, server := range service.Servers {
+			if server.Drained {
+				if p.replaced == nil {
+					p.replaced = map[ref]bool{}
+				}
+				p.replaced[ref{service.Backend(), server.Name}] = true
+			}
+		}
+	}
 }
 
 // note adds the drains that the tasks are about to begin to the list. Without one they are begun all the same: a full disk stops no rolling update. What is in a

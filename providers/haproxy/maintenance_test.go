@@ -86,6 +86,48 @@ func TestDrainOutlivesAKilledLbsync(t *testing.T) {
 	}
 }
 
+// TestRestartWithADrainThatIsOver: a worker that began with a file in which a server was drained has it in maintenance, also when the file says otherwise by
+// the time anybody looks. That is no operator's doing.
+func TestRestartWithADrainThatIsOver(t *testing.T) {
+	t.Parallel()
+	b := newBalancer(t)
+	b.cfg.WriteDelay = time.Minute // it is written when the test says so
+	d, key := desk{t, b.open()}, testKey("web")
+	b.start()
+	one, two := newPod(t, "one"), newPod(t, "two")
+	all := members(one, two)
+	address := b.serve(d, key, 80, one, two)
+	write := func() {
+		t.Helper()
+		if err := d.p.flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.must(change(key, all, []providers.Member{one.draining(), two.Member}, nil))
+	write()
+	d.must(change(key, []providers.Member{one.draining(), two.Member}, all, nil))
+	b.kill()
+	b.start()
+	write()
+	if o := d.observe(); o.Members[key][one.ID()].Blocked {
+		t.Error("lbsync's own drain is taken for an operator's")
+	}
+	d.must(change(key, d.pool(key), all, nil))
+	b.reached(address, one, two)
+
+	// What an operator does afterwards is his.
+	write()
+	name, err := mark("").name(one.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.observe()
+	b.run("set server npl_b_shop_web_80/" + name + " state maint")
+	if o := d.observe(); !o.Members[key][one.ID()].Blocked {
+		t.Error("an operator's drain is taken for lbsync's")
+	}
+}
+
 // TestDrainsOfAnotherWorker: a list tells of the worker it was made for and of no other, whatever is in it.
 func TestDrainsOfAnotherWorker(t *testing.T) {
 	drains := map[ref]bool{{"npl_b_shop_web_80", "127.0.0.1:80_uid"}: true, {"npl_s_0001", "[::1]:80_uid"}: true}

@@ -74,6 +74,7 @@ type Provider struct {
 	parked   map[ref]bool
 	recalled runtime.Worker
 	noted    map[ref]bool     // what the list of drains on the disk says of that worker; nil is no list
+	replaced map[ref]bool     // drained in files that were replaced since a worker was seen: another one may have begun with them
 	features runtime.Features // of the worker asked
 	asked    runtime.Worker
 	alone    runtime.Worker // the worker that was seen without older ones beside it; zero is none
