@@ -219,7 +219,8 @@ func (s *Syncer) Run(ctx context.Context) error {
 
 // Of one call to the provider as a whole; a remote provider bounds each of its requests itself. What writes to a remote one must be over before
 // another candidate can hold the Lease, see lease.Fence, which leaves it 4 s to 14 s; what only reads goes on as long as the Lease is renewed.
-// The settle is how long a call of the holder before us may be on its way.
+// The settle is how long a call of the holder before us may be on its way as a rule. A load balancer that may take longer than remoteLate to
+// carry out what it was sent says so itself, see providers.Capabilities.
 const (
 	remoteCall   = 15 * time.Second
 	remoteRead   = 5 * time.Minute

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 )
 
 // Capabilities says what a load balancer can do, so that lbsync can refuse with a condition what it cannot.
@@ -17,6 +18,9 @@ type Capabilities struct {
 	MaxMembers int
 	// Concurrency is how many Apply calls may run at once, each for other Services; 0 stands for 1.
 	Concurrency int
+	// Late is for how long at most the load balancer may still carry out a request after the caller gave it up, as when the deadline of Apply
+	// passed. 0 says nothing, and the caller's own least holds.
+	Late time.Duration
 
 	Algorithms     []Algorithm // beside RoundRobin
 	Persistence    []PersistenceKind

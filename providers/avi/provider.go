@@ -97,6 +97,7 @@ func New(cfg Config, owner providers.Owner, log *zap.Logger, options ...Option) 
 func (p *Provider) Capabilities() providers.Capabilities {
 	return providers.Capabilities{
 		Name: "avi", Protocols: []providers.Protocol{providers.TCP, providers.UDP}, MaxMembers: maxMembers, Concurrency: 8,
+		Late:        p.cfg.RequestTimeout, // assumed: a request is carried out while it could be answered, or never
 		Algorithms:  []providers.Algorithm{providers.LeastConnections, providers.SourceHash},
 		Persistence: []providers.PersistenceKind{providers.SourceAddress},
 		Monitors: []providers.MonitorType{

@@ -88,6 +88,7 @@ func New(cfg Config, owner providers.Owner, log *zap.Logger, options ...Option) 
 func (p *Provider) Capabilities() providers.Capabilities {
 	return providers.Capabilities{
 		Name: "bigip", Protocols: []providers.Protocol{providers.TCP, providers.UDP, providers.SCTP}, Concurrency: 4,
+		Late:        p.cfg.RequestTimeout, // assumed: a request is carried out while it could be answered, or never
 		Algorithms:  []providers.Algorithm{providers.LeastConnections},
 		Persistence: []providers.PersistenceKind{providers.SourceAddress},
 		Monitors: []providers.MonitorType{

@@ -247,3 +247,11 @@ func TestConfig(t *testing.T) {
 		}
 	}
 }
+
+// A request that was given up may be carried out for as long as it could have been answered.
+func TestLate(t *testing.T) {
+	p := &Provider{cfg: Config{RequestTimeout: 42 * time.Second}}
+	if got := p.Capabilities().Late; got != p.cfg.RequestTimeout {
+		t.Errorf("it may be carried out for %s, want %s", got, p.cfg.RequestTimeout)
+	}
+}

@@ -160,7 +160,7 @@ func (l *Loop) finish(c *call) {
 	l.picture.acknowledge(c.changes, c.confirmed, now)
 	for _, p := range c.changes.Pools {
 		f := l.failures.of(p.Key)
-		l.ports.answered(p, f != nil && f.unsure, now.Add(l.cfg.Late))
+		l.ports.answered(p, f != nil && f.unsure, now.Add(l.late()))
 		if !c.confirmed(p.Key) {
 			continue
 		}

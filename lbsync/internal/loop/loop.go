@@ -50,9 +50,9 @@ type Config struct {
 	DrainPoll    time.Duration // between two readings while members are draining or their health decides
 	CallTimeout  time.Duration // of one Apply, which also ends when the Fence said that it may
 	ReadTimeout  time.Duration // of one Observe, however often the Fence moves on meanwhile; 0 is CallTimeout
-	Late         time.Duration // for how long after its end the load balancer may still carry out a call that nobody answered
+	Late         time.Duration // for how long after its end the load balancer may still carry out a call that nobody answered; at least, see late
 	Gap          time.Duration // least time between taking up events twice, so that bursts become one
-	Settle       time.Duration // a second reading so long after the first, for what a writer before us sent and did not wait for
+	Settle       time.Duration // a second reading so long after the first, for what a writer before us sent and did not wait for; see late
 	GuardHold    time.Duration // how long a suspicious loss is held at least; 0 is no guard
 	PortRange    model.PortRange
 	NodeSelector map[string]string
@@ -179,6 +179,9 @@ func New(cfg Config, source Source, provider providers.Provider, links Links, me
 	}
 	return l
 }
+
+// late returns for how long after its end the load balancer may still carry out a call that nobody answered.
+func (l *Loop) late() time.Duration { return max(l.cfg.Late, l.can.Late) }
 
 // slots is how many calls may be under way at once.
 func (l *Loop) slots() int { return max(1, l.can.Concurrency) }

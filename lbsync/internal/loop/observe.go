@@ -20,7 +20,9 @@ type readings struct {
 	waiting   time.Time // since when one is due and waits for the calls under way; zero when none does
 	resyncAt  time.Time
 	pollAt    time.Time // while anything is polled
-	settleAt  time.Time // the second one; zero when it is over
+	pausedTo  time.Time // not polled before, however little was: a slow load balancer is not only read
+	settleAt  time.Time // the next one for what a writer before us sent; zero when all of that has shown
+	settledAt time.Time // the last one of these: the first shows what was only on its way, the last what took the load balancer as long as it may
 }
 
 // notify has the load balancer read at once: it may be another one now than the one that could not be read.
@@ -148,6 +150,7 @@ func (l *Loop) read(observed providers.Observed, began, now time.Time) {
 	case before == nil:
 		if l.cfg.Settle > 0 {
 			r.settleAt = now.Add(l.cfg.Settle)
+			r.settledAt = later(r.settleAt, now.Add(l.late()))
 		}
 		for _, key := range l.source.Keys() {
 			l.first[key] = true
@@ -162,6 +165,9 @@ func (l *Loop) read(observed providers.Observed, began, now time.Time) {
 	}
 	if !r.settleAt.IsZero() && !began.Before(r.settleAt) {
 		r.settleAt = time.Time{}
+		if began.Before(r.settledAt) {
+			r.settleAt = r.settledAt
+		}
 	}
 	differ := before.differ(fresh)
 	for _, key := range differ {
@@ -192,7 +198,8 @@ func (l *Loop) read(observed providers.Observed, began, now time.Time) {
 		}
 	}
 	l.tellHealth()
-	r.pollAt = now.Add(max(l.cfg.DrainPoll, now.Sub(began))) // a slow load balancer is not only read
+	r.pausedTo = now.Add(now.Sub(began))
+	r.pollAt = l.nextPoll(now)
 	for key := range l.polled {
 		l.poll(key, now)
 	}
@@ -219,12 +226,17 @@ func (l *Loop) poll(key model.ServiceKey, now time.Time) {
 	s := l.service(key)
 	if s.gated && l.can.Has(providers.MemberHealth) && now.Before(s.fresh) && !l.picture.healthy(key) || s.watch || l.picture.drains(key) {
 		if len(l.polled) == 0 {
-			l.readings.pollAt = now.Add(l.cfg.DrainPoll)
+			l.readings.pollAt = l.nextPoll(now)
 		}
 		l.polled[key] = true
 		return
 	}
 	delete(l.polled, key)
+}
+
+// nextPoll returns when the load balancer is read next because of what is polled.
+func (l *Loop) nextPoll(now time.Time) time.Time {
+	return later(now.Add(l.cfg.DrainPoll), l.readings.pausedTo)
 }
 
 // attachedPools is what Observe has to look at beside our own: what Services ask for now, and what they had until it is removed.

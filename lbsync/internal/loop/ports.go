@@ -208,7 +208,7 @@ func (h *holdings) replace(before, after serviceHoldings) {
 }
 
 // sure reports whether what is known of the load balancer is all that may be on it, and our picture of the cluster is not older than what
-// was published before. A writer before us may have sent something that arrives late, so it takes a second reading.
+// was published before. A writer before us may have sent something that is carried out late, so it takes a reading that began when all of it was.
 func (l *Loop) sure() bool {
 	if l.links.Marks == nil || l.picture == nil {
 		return false

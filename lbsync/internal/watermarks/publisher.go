@@ -192,7 +192,11 @@ func (p *Publisher) due(h loop.Holdings, last watermark.Watermark, now time.Time
 		if p.newsAt.IsZero() {
 			p.newsAt = now
 		}
-		return latest(p.newsAt.Add(settle+p.turn(interval)), p.wrote.Add(p.pacing(interval)))
+		due := latest(p.newsAt.Add(settle+p.turn(interval)), p.wrote.Add(p.pacing(interval)))
+		if ahead := p.aheadDue(); !p.aheadAt.IsZero() && ahead.Before(due) {
+			return ahead // news put nothing off
+		}
+		return due
 	}
 	p.newsAt = time.Time{}
 	if order == 0 {
@@ -203,6 +207,11 @@ func (p *Publisher) due(h loop.Holdings, last watermark.Watermark, now time.Time
 	if p.aheadAt.IsZero() {
 		p.aheadAt = now
 	}
+	return p.aheadDue()
+}
+
+// aheadDue returns when it is due to tell how far was seen, with news or without.
+func (p *Publisher) aheadDue() time.Time {
 	return latest(p.aheadAt.Add(p.turn(refresh)), p.wrote.Add(p.pacing(refresh)))
 }
 

@@ -245,6 +245,35 @@ func TestManyInstances(t *testing.T) {
 	})
 }
 
+// What is to be told since a while is told when its turn comes, whatever becomes news meanwhile; news alone still wait for more.
+func TestNewsPutNothingOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		d.p.Instances = func() int { return 1000 }
+		d.run()
+		d.say("10", 0)
+		turn := d.p.turn(refresh)
+		d.pass(time.Hour)
+		d.say("11", 0) // somebody's withdrawal, who is nobody's here
+		d.pass(turn - time.Second)
+		d.say("12", 0, 1) // a node port is held
+		d.pass(time.Hour)
+		d.wrote("10 0 at 0s", fmt.Sprintf("12 1 at %s", time.Hour+turn))
+	})
+	synctest.Test(t, func(t *testing.T) { // few: there is no turn, and what is ahead waits for the pace
+		d := newDesk(t)
+		d.run()
+		d.say("10", 0)
+		d.pass(10 * time.Second)
+		d.say("11", 0)
+		d.say("12", 0, 1)
+		d.pass(100 * time.Millisecond)
+		d.say("13", 1)
+		d.pass(time.Hour)
+		d.wrote("10 0 at 0s", "13 0 at 10.5s")
+	})
+}
+
 func TestTurns(t *testing.T) {
 	of := func(instances int, least time.Duration) (out []time.Duration) {
 		for n := range instances {
