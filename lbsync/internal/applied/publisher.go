@@ -57,6 +57,7 @@ type Publisher struct {
 	failure string // the last one that was logged
 
 	beats  bool                     // the heartbeat was there
+	beaten string                   // resourceVersion of it as of the last answer
 	base   map[string]onnode.Served // what the content says, see known
 	holds  []netip.Addr
 	digest string // of it; empty where it says nothing and need not be there
@@ -213,21 +214,30 @@ func (p *Publisher) replace(ctx context.Context, packed []byte) error {
 	return err
 }
 
-// beat replaces the heartbeat, whatever it is.
+// beat replaces the heartbeat, whatever it is, naming the version as replace does. It is read only where another version turns out to be there.
 func (p *Publisher) beat(ctx context.Context, s Standing) error {
 	objects := p.Client.CoreV1().ConfigMaps(p.Namespace)
 	object := p.object(p.Heartbeat)
 	object.Data = map[string]string{DataKey: Encode(s)}
+	var there *corev1.ConfigMap
 	var err error
 	if p.beats {
-		if _, err = objects.Update(ctx, object, metav1.UpdateOptions{}); !apierrors.IsNotFound(err) {
-			return err
+		object.ResourceVersion = p.beaten
+		there, err = objects.Update(ctx, object, metav1.UpdateOptions{})
+	}
+	if !p.beats || apierrors.IsNotFound(err) {
+		object.ResourceVersion = ""
+		there, err = objects.Create(ctx, object, metav1.CreateOptions{})
+	}
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		if there, err = objects.Get(ctx, p.Heartbeat, metav1.GetOptions{}); err == nil {
+			object.ResourceVersion = there.ResourceVersion
+			there, err = objects.Update(ctx, object, metav1.UpdateOptions{})
 		}
 	}
-	if _, err = objects.Create(ctx, object, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
-		_, err = objects.Update(ctx, object, metav1.UpdateOptions{})
+	if err == nil {
+		p.beats, p.beaten = true, there.ResourceVersion
 	}
-	p.beats = err == nil
 	return err
 }
 

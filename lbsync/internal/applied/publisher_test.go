@@ -298,6 +298,32 @@ func TestLateContent(t *testing.T) {
 	}
 }
 
+// So it is with a heartbeat, whether it was to be the first or not, and whether it lands before the next one or after that.
+func TestLateHeartbeat(t *testing.T) {
+	for lost := range 3 {
+		for _, lands := range []int{lost, lost + 1} {
+			t.Run(fmt.Sprintf("%d lands after %d", lost, lands), func(t *testing.T) {
+				clk := clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+				s := newServer()
+				p := s.publisher(clk)
+				for n := range 5 {
+					if n == lost {
+						s.fates["applied-two"] = onItsWay
+					}
+					p.publish(t.Context(), serving(fmt.Sprint(100+n), 10, here))
+					if n == lands {
+						s.land()
+					}
+					if now := s.now["applied-two"]; n > lost && (now == nil || s.standing(t).Seen != fmt.Sprint(100+n)) {
+						t.Errorf("after %d it says %+v", n, now)
+					}
+					clk.Step(Interval)
+				}
+			})
+		}
+	}
+}
+
 // The more processes, the seldomer each of them writes.
 func TestPace(t *testing.T) {
 	for n, want := range map[int]time.Duration{0: time.Second, 2: time.Second, 100: time.Second, 300: 3 * time.Second, 1000: Interval, 5000: Interval} {
