@@ -186,6 +186,20 @@ func TestRetire(t *testing.T) {
 	}
 }
 
+// What a process wrote whose format had another version is noticed, too.
+func TestRetireWhatIsOlder(t *testing.T) {
+	objects := publication(owner.Instance, "lb-1", time.Hour)
+	for _, o := range objects {
+		for label := range o.(*corev1.ConfigMap).Labels {
+			o.(*corev1.ConfigMap).Labels[label] = "v0"
+		}
+	}
+	w := newWorld(t, append(objects, node())...)
+	if removed, err := Retire(t.Context(), config("c"), w.client, "lb-1"); err != nil || len(removed) != 3 {
+		t.Errorf("%v, %q", err, removed)
+	}
+}
+
 // Processes beside other load balancers: while one speaks nothing is done, and one that is silent is named in the end.
 func TestCleanupAndOtherProcesses(t *testing.T) {
 	w := newWorld(t, append(publication(owner.Instance, "lb-2", time.Second), node())...)

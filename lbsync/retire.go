@@ -34,7 +34,7 @@ type published struct {
 // nothing.
 func publications(ctx context.Context, client kubernetes.Interface, cfg Config) ([]published, error) {
 	var out []published
-	for _, label := range []string{watermark.Label + "=" + watermark.LabelValue, applied.Label + "=" + applied.LabelValue} {
+	for _, label := range []string{watermark.Label, applied.Label} { // of whichever version
 		list, err := client.CoreV1().ConfigMaps(cfg.LeaseNamespace).List(ctx, metav1.ListOptions{LabelSelector: label})
 		if err != nil {
 			return nil, fmt.Errorf("list the ConfigMaps %s in namespace %s: %w", label, cfg.LeaseNamespace, err)
