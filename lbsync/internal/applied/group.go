@@ -194,8 +194,11 @@ func (g *Group) thaw(now time.Time) {
 }
 
 // away reports whether a process was silent for so long that it counts as away. It is called under the lock.
-func (g *Group) away(o other, now time.Time) bool {
-	return now.Sub(o.received) >= away && now.Sub(g.thawed) >= away
+func (g *Group) away(o other, now time.Time) bool { return g.long(o.received, now) }
+
+// long reports whether nothing has come since for so long that nothing is waited for any more. It is called under the lock.
+func (g *Group) long(since, now time.Time) bool {
+	return now.Sub(since) >= away && now.Sub(g.thawed) >= away
 }
 
 // tick notes how far this process has seen, and whether somebody went or came back.

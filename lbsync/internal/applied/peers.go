@@ -27,7 +27,10 @@ type Peer struct {
 	CaughtUp bool // it has seen what was asked for
 	Named    bool // it says itself that it does not have the Service as it should be
 	Pending  bool // it does not have the Service as it follows from what was asked for, or that is not known
-	Served   onnode.Served
+	// Unsaid is true while a process that was just heard of has not said what its load balancer has: it is between its two writes, and
+	// Served says nothing. One that says nothing for long is believed to have nothing.
+	Unsaid bool
+	Served onnode.Served
 }
 
 // Peers returns what each other process beside load balancers of the provider has of a Service as it follows from what was seen up to
@@ -43,7 +46,7 @@ func (g *Group) Peers(provider string, key model.ServiceKey, seen string) (out [
 			continue
 		}
 		p := Peer{Process: g.about(o, now), CaughtUp: g.caughtUp(o, seen, now), Named: o.More || o.pending[name], Served: o.has(name)}
-		p.Pending = !p.CaughtUp || p.Named
+		p.Pending, p.Unsaid = !p.CaughtUp || p.Named, o.content == nil && !g.long(o.unsaid, now)
 		waits = waits || p.Pending && !p.Silent
 		out = append(out, p)
 	}

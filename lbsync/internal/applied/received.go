@@ -59,6 +59,7 @@ type other struct {
 	pod      *metav1.OwnerReference // that it runs in; nil if in none
 	pending  map[string]bool
 	received time.Time
+	unsaid   time.Time // since when it is there without a content that goes with its heartbeat, as long as content is nil
 }
 
 // with returns it after a publication was received.
@@ -99,6 +100,9 @@ func (o other) joined() other {
 		return o
 	default: // somebody is there, and has not said what is applied
 		s.Seen, s.Pending, s.More, s.Changes, content = "", nil, false, nil, nil
+		if o.unsaid.IsZero() {
+			o.unsaid = o.beaten
+		}
 	}
 	o.Standing, o.content, o.pod, o.received = s, content, podOf(o.beat), o.beaten
 	o.pending = map[string]bool{}

@@ -65,9 +65,12 @@ func TestTorn(t *testing.T) {
 			t.Error("a content alone is nobody")
 		}
 		g.tick()
-		for range 10 { // as long as it lasts: the patience with a quiet cluster is not for this
+		for n := range 10 { // as long as it lasts: the patience with a quiet cluster is not for this
 			g.set(published(t, beat("21", "101", newDigest, map[string]onnode.Served{web.String(): at(here)})))
 			check(t, g, "before the content", nothing)
+			if p := g.Peers("haproxy", web, ""); p[0].Unsaid != (n < 3) {
+				t.Errorf("after %d s it is still to say what it has: %v", 10*n, p[0].Unsaid)
+			}
 			clk.Step(Interval)
 			g.tick()
 		}
@@ -76,6 +79,9 @@ func TestTorn(t *testing.T) {
 		}
 		g.set(published(t, newer))
 		check(t, g, "with the content", claims{true, at(here), there})
+		if g.Peers("haproxy", web, "")[0].Unsaid {
+			t.Error("it has said what it has")
+		}
 	})
 	t.Run("the content is newer than the heartbeat", func(t *testing.T) {
 		g := leader(clk, "101")
