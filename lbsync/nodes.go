@@ -70,8 +70,14 @@ func (s *Syncer) hostChanged() {
 	}
 }
 
-// countNodes returns how many processes there may be that serve at the addresses of Nodes.
-func (s *Syncer) countNodes() int {
+// countInstances returns how many processes there may be that serve at the addresses of Nodes: as many as there are Pods like ours, or as Nodes
+// where ours is not known.
+func (s *Syncer) countInstances() int {
+	if own := s.ownPod(); own != nil {
+		if pods := s.watch.Index.Alike(inventory.PodKey{Namespace: s.cfg.LeaseNamespace, Name: own.Name}); pods > 0 {
+			return pods
+		}
+	}
 	_, _, nodes := s.watch.Index.Counts()
 	return nodes
 }
@@ -127,7 +133,7 @@ func (g *group) counts(key model.ServiceKey, p applied.Peer) bool {
 	return !stuck && !g.share(p.Process).PodGone()
 }
 
-// shares returns what each load balancer has of a Service at the addresses of its Node. known is false before everybody is.
+// shares returns what each load balancer has of a Service at the addresses of its Node. known is false before everybody has said so.
 func (g *group) shares(key model.ServiceKey) (out []onnode.Share, known bool) {
 	if _, known = g.others.Processes(g.balancer.name); !known {
 		return nil, false
@@ -142,6 +148,9 @@ func (g *group) shares(key model.ServiceKey) (out []onnode.Share, known bool) {
 	out = append(out, own)
 	for _, p := range g.others.Peers(g.balancer.name, key, "") {
 		share := g.share(p.Process)
+		if p.Unsaid && share.Away == "" {
+			return nil, false
+		}
 		share.Served = p.Served
 		out = append(out, share)
 	}

@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nplbridge/nplbridge/lbsync/internal/applied"
+	"github.com/nplbridge/nplbridge/lbsync/internal/model"
 	"github.com/nplbridge/nplbridge/lbsync/internal/status"
 	"github.com/nplbridge/nplbridge/providers"
 	"github.com/nplbridge/nplbridge/providers/providertest"
@@ -446,4 +448,81 @@ func TestAnnouncedByInterface(t *testing.T) {
 	}
 	w.publishes("web", "")
 	w.eventually("it says so", func() bool { return w.condition("web", status.Programmed).Reason == "VIPNotAnnounced" })
+}
+
+// The pace follows from the processes that there are, however many Nodes there are without one.
+func TestCountInstances(t *testing.T) {
+	w := newOnNodes(t, 0)
+	s, err := newSyncer(config("lb-1"), w.client, w.open(), zaptest.NewLogger(t), prometheus.NewRegistry(), w.clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	index, now := s.watch.Index, w.clock.Now()
+	s.getenv = func(string) string { return "" }
+	if n := s.countInstances(); n != 0 {
+		t.Errorf("before anything is known %d", n)
+	}
+	for n := range 500 {
+		index.SetNode(&model.Node{Name: fmt.Sprint("node-", n)}, now)
+	}
+	if n := s.countInstances(); n != 500 {
+		t.Errorf("outside of a Pod %d, want as many as Nodes", n)
+	}
+	env := map[string]string{"POD_NAMESPACE": "nplbridge-system", "POD_NAME": "lb-1", "POD_UID": "uid-1"}
+	s.getenv = func(key string) string { return env[key] }
+	if n := s.countInstances(); n != 500 {
+		t.Errorf("before its own Pod is known %d, want as many as Nodes", n)
+	}
+	enter := func(namespace, name, component, revision string) {
+		index.SetPod(&model.Pod{Namespace: namespace, Name: name, UID: name, Labels: map[string]string{
+			"app.kubernetes.io/component": component, "controller-revision-hash": revision, "pod-template-generation": revision,
+		}}, now)
+	}
+	enter("nplbridge-system", "lb-1", "lbsync", "1")
+	enter("nplbridge-system", "lb-2", "lbsync", "1")
+	enter("nplbridge-system", "lb-3", "lbsync", "2") // during an update
+	enter("elsewhere", "lb-4", "lbsync", "1")
+	for n := range 500 {
+		enter("nplbridge-system", fmt.Sprint("agent-", n), "agent", "1")
+	}
+	if n := s.countInstances(); n != 3 {
+		t.Errorf("%d, want the three Pods like ours", n)
+	}
+}
+
+// A new leader hears of a process between its two writes: what its load balancer has is not known then, and its Node stays published.
+func TestOnNodesBetweenTwoWrites(t *testing.T) {
+	w := newOnNodes(t, 2, service("web"), pod("web", 1))
+	_, killOne := w.place("node-1", 1)
+	_, killTwo := w.place("node-2", 1)
+	all := "198.51.100.11 198.51.100.12"
+	w.publishes("web", all)
+	objects := w.client.CoreV1().ConfigMaps("nplbridge-system")
+	killTwo()
+	killOne()
+	torn, err := objects.List(t.Context(), metav1.ListOptions{LabelSelector: applied.Label})
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed, digest := applied.NewContent(owner.Instance, "lb-1-node-2", "memory", nil, []netip.Addr{netip.MustParseAddr("192.0.2.99")}).Pack()
+	found := false
+	for _, m := range torn.Items {
+		if c, err := applied.Unpack(m.BinaryData[applied.ContentKey]); err == nil && c.Identity == "lb-1-node-2" && c.Digest != digest {
+			m.BinaryData[applied.ContentKey], found = packed, true
+			if _, err := objects.Update(t.Context(), &m, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if !found {
+		t.Fatal("node-2 has published no content")
+	}
+	one, _ := w.place("node-1", 1)
+	w.eventually("it works", func() bool { return one.Checks()[1].Check() == nil })
+	before := w.serviceWrites()
+	w.pass(25 * time.Second)
+	if got := w.ingress("web"); got != all {
+		t.Errorf("between the two writes %q is published, writes %v", got, w.writes[before:])
+	}
+	w.publishes("web", "198.51.100.11") // nobody waits for ever for what does not come
 }

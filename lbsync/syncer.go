@@ -304,8 +304,8 @@ func (s *Syncer) publishers(b *balancer, fence func() (time.Time, error), log *z
 		Instance:  s.cfg.Instance, Identity: s.cfg.Identity, Provider: b.name, Owner: cfg.Owner, Clock: s.clock, Log: log,
 	}
 	if s.atNodes(b) {
-		standing.Node, standing.Instances = s.cfg.NodeName, s.countNodes
-		cfg.Instances = s.countNodes
+		standing.Node, standing.Instances = s.cfg.NodeName, s.countInstances
+		cfg.Instances = s.countInstances
 	}
 	if s.byInterface(b) {
 		standing.Holds = s.host.Has
