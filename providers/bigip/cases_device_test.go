@@ -180,6 +180,32 @@ func TestBIGIP49ConfigSync(t *testing.T) {
 	}
 }
 
+// TestStandbyWithoutATrafficGroup: where the folder does not say which traffic group the partition belongs to, the device is asked anew before a write.
+func TestStandbyWithoutATrafficGroup(t *testing.T) {
+	b, pair := newPair(t)
+	for _, s := range []*bigipsim.Sim{pair.A, pair.B} {
+		s.Inject(bigipsim.Fault{Kind: bigipsim.Answer, Path: "/sys/folder/~k8s~Shared", Times: -1, Status: http.StatusNotFound}) // it is not AS3's
+		s.Inject(bigipsim.Fault{
+			Kind: bigipsim.Answer, Method: http.MethodGet, Path: "/sys/folder/~k8s", Times: -1, Status: http.StatusOK, Body: `{"name": "k8s", "fullPath": "/k8s"}`,
+		})
+	}
+	clock := fakeClock()
+	p := b.open(WithClock(clock))
+	now, next := web(key(0), "192.0.2.10", member(0)), web(key(0), "192.0.2.10", member(1))
+	b.bring(p, providers.State{}, now)
+	b.observe(p, now)
+	pair.Failover()
+	clock.Step(2 * roleAge)
+	pair.A.ResetCounters()
+	err := p.Apply(t.Context(), providertest.Diff(now, next))[key(0)]
+	if providers.KindOf(err) != providers.Conflict || !strings.Contains(fmt.Sprint(err), "not the active device") {
+		t.Errorf("%v, want it %s", err, providers.Conflict)
+	}
+	if n := writesOf(pair.A); n > 1 { // it logs in anew
+		t.Errorf("%d writes to the standby:\n%s", n, lines(pair.A.Calls()))
+	}
+}
+
 // TestKeeperRespectsTheDeadline: what was put off under a deadline that has passed waits for the next call.
 func TestKeeperRespectsTheDeadline(t *testing.T) {
 	b := newBench(t)

@@ -31,6 +31,7 @@ type device struct {
 	keeper *keeper
 	keyed  locks.Named
 	turns  chan struct{} // one for each key that is worked on
+	signs  chan struct{} // of life: it has answered something
 
 	known     atomic.Pointer[inventory]
 	nodesKept atomic.Int64 // nodes of ours that could not be deleted because somebody uses them
@@ -60,10 +61,22 @@ func (d *device) defaultDomain() int {
 
 // newDevice opens nothing.
 func newDevice(cfg Config, url string, owner providers.Owner, log *zap.Logger, s settings) (*device, error) {
+	signs := make(chan struct{}, 1)
+	observe := func(method, endpoint string, status int, took time.Duration) {
+		if status != 0 {
+			select {
+			case signs <- struct{}{}:
+			default:
+			}
+		}
+		if s.observe != nil {
+			s.observe(method, endpoint, status, took)
+		}
+	}
 	c, err := client.New(client.Config{
 		REST: rest.Config{
 			BaseURL: url, CAFile: cfg.CAFile, ServerName: cfg.ServerName, Insecure: cfg.Insecure, Timeout: cfg.RequestTimeout,
-			MaxInFlight: cfg.MaxInFlight, UserAgent: "nplbridge", Observe: s.observe,
+			MaxInFlight: cfg.MaxInFlight, UserAgent: "nplbridge", Observe: observe,
 		},
 		Username: cfg.Username, PasswordFile: cfg.PasswordFile, Basic: cfg.BasicAuth, Clock: s.clock,
 	})
@@ -71,7 +84,7 @@ func newDevice(cfg Config, url string, owner providers.Owner, log *zap.Logger, s
 		return nil, err
 	}
 	d := &device{cfg: cfg, url: url, names: names{cfg.Prefix, cfg.Partition, owner}, log: log.With(zap.String("device", url)), clock: s.clock, client: c, keyed: locks.Named{Owner: "bigip"},
-		turns: make(chan struct{}, cfg.MaxInFlight)}
+		turns: make(chan struct{}, cfg.MaxInFlight), signs: signs}
 	d.keeper = newKeeper(s.clock, d.log,
 		&job{what: "config-sync", delay: cfg.SyncDelay, run: d.syncToGroup},
 		&job{what: "save the configuration", delay: cfg.SaveDelay, run: d.client.Save})
@@ -112,6 +125,10 @@ func (d *device) active(ctx context.Context) (bool, error) {
 	d.mu.Unlock()
 	if r.Peers == 0 || (r.Active && d.clock.Since(seen) < roleAge) {
 		return r.Active, nil
+	}
+	if r.TrafficGroup == "" { // then it is the device's own state that tells, which ask reads
+		now, err := d.ask(ctx)
+		return now.Active, err
 	}
 	var group string
 	var active bool

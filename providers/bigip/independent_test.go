@@ -1,9 +1,12 @@
 package bigip
 
 import (
+	"context"
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/nplbridge/nplbridge/providers"
 	"github.com/nplbridge/nplbridge/providers/bigip/bigipsim"
@@ -127,4 +130,84 @@ func TestOneOfTwoIsOutOfReach(t *testing.T) {
 	if _, err := p.Observe(t.Context(), providers.Scope{}); providers.KindOf(err) != providers.Unavailable {
 		t.Errorf("%v", err)
 	}
+}
+
+// TestOneOfTwoHangs: a device that takes requests and never answers is waited for no longer than for one that cannot be reached, and neither reading nor
+// writing the other one is held up.
+func TestOneOfTwoHangs(t *testing.T) {
+	b, first, second := newTwo(t)
+	p := b.open()
+	k := key(0)
+	one, two := web(k, "192.0.2.10", members(0, 2)...), web(k, "192.0.2.10", members(1, 3)...)
+	b.bring(p, providers.State{}, one)
+	b.observe(p, one)
+	second.Inject(bigipsim.Fault{Kind: bigipsim.Slow, Times: -1, Delay: time.Hour})
+	defer second.Mend()                                                     // before the provider says goodbye to it
+	ctx, cancel := context.WithTimeout(t.Context(), b.cfg.RequestTimeout/2) // by then no request has been given up by itself
+	defer cancel()
+	adminOf(t, first, "DELETE", b.poolPath(k)+"/members/~k8s~10.1.0.0:61001", nil)
+	p.silence = 10 * time.Millisecond
+	got, err := p.Observe(ctx, providers.Scope{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if providertest.Diff(got.State, one).Empty() {
+		t.Errorf("the first one lost a member, observed is\n%s", providertest.Render(got.State))
+	}
+	// What Apply says is what the reading found out: it asks nothing of that device.
+	if err := p.Apply(ctx, providertest.Diff(got.State, two))[k]; providers.KindOf(err) != providers.Unavailable || !strings.Contains(err.Error(), "answered nothing") {
+		t.Errorf("%v", err)
+	}
+	if on := strings.Join(sortedKeys(membersAt(t, first, b.poolPath(k))), " "); on != "10.1.0.0:61001 10.1.0.0:61002" || ctx.Err() != nil {
+		t.Errorf("first %s, %v", on, ctx.Err())
+	}
+	second.Mend()
+	p.silence = maxSilence
+	b.settle(p, two)
+	if on := strings.Join(sortedKeys(membersAt(t, second, b.poolPath(k))), " "); on != "10.1.0.0:61001 10.1.0.0:61002" {
+		t.Errorf("second %s", on)
+	}
+	// Nothing is written before each was read once, so the first reading waits for a slow one.
+	second.Inject(bigipsim.Fault{Kind: bigipsim.Slow, Times: -1, Delay: 20 * time.Millisecond})
+	q := b.open()
+	q.silence = 0
+	b.observe(q, two)
+}
+
+// TestSilent: a device that answers, however slowly, is waited for, and so is one as long as no other was read.
+func TestSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, another, ended := &device{signs: make(chan struct{}, 1)}, make(chan struct{}), make(chan error, 1)
+		go func() { ended <- d.silent(t.Context(), maxSilence, another) }()
+		still := func(what string) {
+			t.Helper()
+			synctest.Wait()
+			select {
+			case err := <-ended:
+				t.Fatalf("%s: %v", what, err)
+			default:
+			}
+		}
+		time.Sleep(10 * maxSilence)
+		still("no other was read")
+		d.signs <- struct{}{}
+		synctest.Wait()
+		close(another)
+		for range 10 {
+			time.Sleep(maxSilence - time.Millisecond)
+			still("it answers")
+			d.signs <- struct{}{}
+			synctest.Wait()
+		}
+		time.Sleep(maxSilence)
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			if err == nil {
+				t.Error("no error")
+			}
+		default:
+			t.Fatal("still waited for")
+		}
+	})
 }

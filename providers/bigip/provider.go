@@ -22,6 +22,7 @@ type Provider struct {
 	log     *zap.Logger
 	groups  []*group
 	changed chan struct{}
+	silence time.Duration // see maxSilence
 
 	mu   sync.Mutex
 	last []memory // of each group
@@ -31,6 +32,7 @@ type Provider struct {
 type memory struct {
 	read bool               // it was reached at least once
 	seen providers.Observed // by the last Observe that reached it
+	took time.Duration      // that one, for this group
 	done overlay            // since then
 	down error              // why the last Observe did not reach it, or nil
 }
@@ -68,7 +70,7 @@ func New(cfg Config, owner providers.Owner, log *zap.Logger, options ...Option) 
 	for _, o := range options {
 		o(&s)
 	}
-	p := &Provider{cfg: cfg, log: log.Named("bigip"), changed: make(chan struct{}, 1)}
+	p := &Provider{cfg: cfg, log: log.Named("bigip"), changed: make(chan struct{}, 1), silence: maxSilence}
 	for _, url := range cfg.URLs {
 		d, err := newDevice(cfg, url, owner, p.log, s)
 		if err != nil {
@@ -115,21 +117,19 @@ func (p *Provider) signal() {
 // Observe implements providers.Provider. Of several independent devices one may be out of reach once it has been read: then what was read last counts for it, and
 // every Apply says that it could not be written.
 func (p *Provider) Observe(ctx context.Context, scope providers.Scope) (providers.Observed, error) {
-	seen := make([]providers.Observed, len(p.groups))
-	errs := make([]error, len(p.groups))
-	p.each(func(n int, g *group) { seen[n], errs[n] = g.observe(ctx, scope) })
+	if len(p.groups) == 1 {
+		return p.groups[0].observe(ctx, scope)
+	}
+	now, errs := p.read(ctx, scope)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.groups) == 1 {
-		return seen[0], errs[0]
-	}
 	all := make([]providers.Observed, len(p.groups))
 	var failed error
 	reached := 0
 	for n := range p.groups {
 		m := &p.last[n]
 		if m.down = errs[n]; m.down == nil {
-			*m = memory{read: true, seen: seen[n]}
+			*m = now[n]
 			reached++
 		} else if p.log.Warn("a device is out of reach; the others go on", zap.String("device", p.groups[n].devices[0].url), zap.Error(m.down)); !m.read {
 			failed = cmp.Or(failed, m.down)
