@@ -93,6 +93,9 @@ func Status(ctx context.Context, config *rest.Config, t Target, pod string) ([]b
 	return document, nil
 }
 
+// reasonPatience is how long the other end may take to say why it ended a stream: that comes on another one.
+const reasonPatience = 2 * time.Second
+
 // read asks through one port-forward, without a listener here that others could use.
 func read(ctx context.Context, dialer httpstream.Dialer, port uint16) ([]byte, error) {
 	connection, _, err := dialer.Dial(portforward.PortForwardProtocolV1Name)
@@ -124,7 +127,8 @@ func read(ctx context.Context, dialer httpstream.Dialer, port uint16) ([]byte, e
 	if err == nil || ctx.Err() != nil {
 		return document, err
 	}
-	_ = connection.Close()
+	end := time.AfterFunc(reasonPatience, func() { _ = connection.Close() })
+	defer end.Stop()
 	if text := <-said; text != "" {
 		err = errors.New(text)
 	}

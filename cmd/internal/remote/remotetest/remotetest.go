@@ -55,9 +55,9 @@ func forward(t *testing.T, w http.ResponseWriter, r *http.Request) {
 	}
 	backend, err := net.Dial("tcp", "127.0.0.1:"+data.Headers().Get(corev1.PortHeader))
 	if err != nil {
+		_ = data.Reset() // whoever asks must wait for the reason
 		_, _ = fmt.Fprintf(complaint, "failed to connect to localhost:\n%v", err)
 		_ = complaint.Close()
-		_ = data.Reset()
 		<-connection.CloseChan()
 		return
 	}
