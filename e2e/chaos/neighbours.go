@@ -33,6 +33,9 @@ type block struct {
 }
 
 func badNeighbour(ctx context.Context, s *site, random *rand.Rand) (budget, error) {
+	if err := s.nothingCools(ctx); err != nil { // a load balancer that stalls confirms nothing: a Node whose last node ports cool has none for a new Pod
+		return nothing, err
+	}
 	haproxies := slices.DeleteFunc(s.balancers(), func(name string) bool { return !strings.Contains(name, "@") })
 	b := pick(random, []block{
 		{[]string{"avi"}, "api", []string{viaHAProxy}},
