@@ -78,6 +78,8 @@ const (
 
 	running           = "2"
 	forcedMaintenance = 1
+	// fromConfiguration stays of a server that its worker's file lists as disabled, also when it was made ready.
+	fromConfiguration = 4
 )
 
 // removed reports whether a server, a line of "show servers state" in fields, is one that lbsync removed and HAProxy has yet to delete.
@@ -152,7 +154,7 @@ func (s *site) haproxyMembers(ctx context.Context) (out []member, err error) {
 				continue
 			}
 			uid := f[columnServer][strings.LastIndexByte(f[columnServer], '_')+1:]
-			out = append(out, member{haproxyOn(b.Place()), of.service, at, npl.TCP, uid, admin == 0})
+			out = append(out, member{haproxyOn(b.Place()), of.service, at, npl.TCP, uid, admin&^fromConfiguration == 0})
 		}
 	}
 	return out, nil
