@@ -53,6 +53,30 @@ func TestFailureOfAWishThatWasTakenBack(t *testing.T) {
 	}
 }
 
+// Somebody edits the annotation right behind our patch, and the watch tells of that before our patch is answered: what the answer says is the past.
+func TestAnswerThatIsOlderThanTheCache(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		p := New(fake.NewClientset(), zap.NewNop(), func(Outcome) {})
+		answer := make(chan struct{})
+		p.patch = func(ctx context.Context, d Desired) (*corev1.Pod, error) {
+			object, err := s.patch(ctx, d)
+			<-answer
+			return object, err
+		}
+		run(t, p)
+		p.Set([]Desired{{Pod: s.see(0), Mappings: mapping(61000)}})
+		synctest.Wait()
+		s.edit("[]")
+		p.Set([]Desired{{Pod: s.see(9), Mappings: mapping(61000)}})
+		close(answer)
+		synctest.Wait()
+		if got, _ := s.stored(); got.Annotation != npl.Encode(mapping(61000)) {
+			t.Errorf("the annotation stays %q", got.Annotation)
+		}
+	})
+}
+
 // The cache can catch up with what was wanted all along, because somebody else wrote it: the retry finds nothing to do.
 func TestFailureEndsWhenTheCacheShowsWhatIsWanted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

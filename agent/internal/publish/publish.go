@@ -308,7 +308,9 @@ func (p *Publisher) record(uid string, d Desired, got *corev1.Pod, err error) (R
 	if err == nil {
 		raw, present := got.Annotations[npl.Annotation]
 		v := newValue(raw, present, got.ResourceVersion)
-		s.acked = &v
+		if !newer(s.cached.version, v.version) { // else a later change was seen before this answer
+			s.acked = &v
+		}
 		if !v.means(d.Mappings) {
 			err = fmt.Errorf("the API server stored %q instead: %w, annotation %s", raw, errRewritten, npl.Annotation)
 		}
